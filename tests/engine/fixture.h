@@ -60,7 +60,7 @@ typedef struct fixture_case {
     int32_t threads; // of a rank; 0: 1
     bool rehearse;   // the products, before the first step
     bool graphs;
-    bool recompute, untied, hierarchical, share_params;
+    bool early_gathers, recompute, untied, hierarchical, share_params;
     // Attention looks at segments of 1 to 7 tokens, and some tokens do not count; both ways, too.
     bool masked, both_ways;
     bool restarts;              // and positions begin anew in each segment
@@ -499,6 +499,7 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .micro_steps = run->want.micro_steps,
         .prefetch = run->want.prefetch,
         .layered_micro_steps = run->want.layered_micro_steps,
+        .early_gathers = run->want.early_gathers,
         .offload_units = run->want.offload_units,
         .recompute = mics_recompute_all(run->want.recompute),
         .gather = run->want.ring_gathers ? MICS_ALGORITHM_RING : algorithm,

@@ -145,6 +145,7 @@ static const change_row changes[] = {
     {"run.threads", "2", SAME, PLAIN, NULL},
     {"run.memory_limit", "1GiB", SAME, PLAIN, NULL},
     {"run.prefetch", "2", SAME, PLAIN, NULL},
+    {"run.early_gathers", "true", SAME, PLAIN, NULL},
     {"run.layered_micro_steps", "2", SAID, PLAIN, NULL},
     {"run.collectives", "two-stage", SAID, PLAIN, NULL},
     {"run.param_persistence_threshold", "0", SAID, PLAIN, NULL},
