@@ -16,7 +16,6 @@
 #include "schedule/activations.h"
 #include "base/free.h"
 #include "base/size.h"
-#include "schedule/blocks.h"
 #include <string.h>
 
 enum { ALIGNED_FLOATS = MICS_ALIGNMENT / 4 };
@@ -155,14 +154,12 @@ static void place_forward(unit_work *work, int64_t *saved_end)
             int32_t tensor = made[i];
             if (tensor < 0 || tensor == unit->out)
                 continue;
+            const int64_t elems = i == 1 ? stats_elems(work, tensor) : tensor_elems(work, tensor);
             if (saved_for_backward(work->spec->model, unit, tensor)) {
-                const int64_t elems =
-                    i == 1 ? stats_elems(work, tensor) : tensor_elems(work, tensor);
                 work->plan->tensor_at[tensor] = *saved_end;
                 *saved_end += mics_size_round_up(elems, ALIGNED_FLOATS);
             } else {
-                work->plan->tensor_at[tensor] =
-                    space_take(&work->space, tensor_elems(work, tensor));
+                work->plan->tensor_at[tensor] = space_take(&work->space, elems);
             }
         }
         for (int32_t tensor = 1; tensor < unit->tensor_count; tensor++) {

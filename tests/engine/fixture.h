@@ -63,6 +63,7 @@ typedef struct fixture_case {
     bool early_gathers, recompute, untied, hierarchical, share_params;
     // Attention looks at segments of 1 to 7 tokens, and some tokens do not count; both ways, too.
     bool masked, both_ways;
+    bool restarts;              // and positions begin anew in each segment
     mics_preference preference; // of pairs of samples; of every fifth pair no token counts
     float clip;
     int64_t param_persistence_threshold;
@@ -159,8 +160,11 @@ static inline mics_status fixture_read_segments(void *ctx, int32_t micro_step,
     const fixture_source *source = (const fixture_source *)ctx;
     for (int64_t b = 0; b < source->run->schedule->spec.batch.sequences; b++) {
         const int64_t sample = fixture_sample(source, micro_step, b);
-        for (int64_t t = 0; t < FIXTURE_LENGTH; t++)
-            segments_out[b * FIXTURE_LENGTH + t] = (int32_t)((t + sample % 5) / (1 + sample % 7));
+        for (int64_t t = 0; t < FIXTURE_LENGTH; t++) {
+            const int64_t length = 1 + sample % 7, ahead = sample % 5;
+            const int64_t first = (t + ahead) / length * length - ahead;
+            segments_out[b * FIXTURE_LENGTH + t] = (int32_t)(first > 0 ? first : 0);
+        }
     }
     return MICS_OK;
 }
@@ -310,6 +314,15 @@ static inline bool fixture_leaves(const fixture_run *run, int64_t step)
     return step % 2 == 1 && step < run->want.steps;
 }
 
+static inline int64_t fixture_copied_bytes(const mics_schedule *schedule)
+{
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < list->count; i++)
+        bytes += mics_step_is_copy(&list->steps[i]) ? (int64_t)list->steps[i].block_bytes : 0;
+    return bytes;
+}
+
 static inline mics_status fixture_check_step(fixture_run *run, mics_engine *engine,
                                              const ranks_self *self, int64_t step,
                                              int64_t exchanges)
@@ -319,7 +332,7 @@ static inline mics_status fixture_check_step(fixture_run *run, mics_engine *engi
     const mics_bytes predicted = step_bytes_of(run->schedule, rank, completes);
     RANKS_EXPECT(run->results[rank].sent.intra == predicted.intra);
     RANKS_EXPECT(run->results[rank].sent.inter == predicted.inter);
-    RANKS_EXPECT(run->results[rank].copied_bytes == mics_schedule_copied_bytes(run->schedule));
+    RANKS_EXPECT(run->results[rank].copied_bytes == fixture_copied_bytes(run->schedule));
     RANKS_EXPECT(exchanges == step_exchanges_of(run->schedule, rank, completes));
     RANKS_EXPECT(completes == (step > 1 && run->left_over[rank]));
     run->left_over[rank] = fixture_leaves(run, step) &&
@@ -479,6 +492,8 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         ASSERT_OK(mics_model_add_lora(run->model, run->want.lora));
     if (run->want.masked)
         fixture_mask(run->model, run->want.both_ways);
+    if (run->want.restarts)
+        mics_model_restart_positions(run->model);
     if (run->want.wide_residual)
         ASSERT_OK(mics_model_widen_residual(run->model));
     const mics_algorithm algorithm =
