@@ -277,12 +277,12 @@ static comm_cost price_all_to_alls(const mics_planner *planner, const mics_sched
     return sum;
 }
 
-// Of one micro-step of a batch that is probed, priced once; all 0 where E is 1.
+// Of one micro-step of a batch that is probed, priced once; all 0 where E and S are 1.
 static comm_cost all_to_alls_of(mics_planner *planner, const mics_plan_choice *choice)
 {
     batch_probe *batch = &planner->batches[2 * batch_index(planner, choice->micro_batch) +
                                            mics_recomputes(choice->recompute)];
-    if (planner->experts > 1 && !batch->has_all_to_alls) {
+    if ((planner->experts > 1 || planner->sequence > 1) && !batch->has_all_to_alls) {
         batch->all_to_alls = price_all_to_alls(planner, batch->schedule);
         batch->has_all_to_alls = true;
     }
@@ -430,7 +430,7 @@ mics_status mics_planner_bound(mics_planner *planner, const mics_plan_choice *ch
                                double *us_out)
 {
     void *block = NULL;
-    MICS_TRY(planner_of(planner, choice->experts, &planner));
+    MICS_TRY(planner_of(planner, choice->experts, choice->sequence, &planner));
     MICS_TRY(check_choice(planner, choice));
     MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST,
                         (size_t)planner->class_count * sizeof(class_cost), &block));
@@ -569,7 +569,7 @@ mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice,
 mics_status mics_planner_memory(mics_planner *planner, const mics_plan_choice *choice,
                                 double *bytes_out)
 {
-    MICS_TRY(planner_of(planner, choice->experts, &planner));
+    MICS_TRY(planner_of(planner, choice->experts, choice->sequence, &planner));
     MICS_TRY(check_choice(planner, choice));
     return choice_memory(planner, choice, bytes_out);
 }

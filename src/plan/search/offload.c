@@ -25,7 +25,7 @@ static mics_status choose_units(mics_planner *planner, mics_plan_choice *choice,
     const batch_probe *batch = NULL;
     double bytes = 0;
     choice->offload_units = 0;
-    MICS_TRY(planner_of(planner, choice->experts, &planner));
+    MICS_TRY(planner_of(planner, choice->experts, choice->sequence, &planner));
     MICS_TRY(choice_memory(planner, choice, &bytes));
     MICS_TRY(probe_batch(planner, choice, &batch));
     *fits_out = bytes <= planner->available_bytes;
@@ -42,6 +42,7 @@ mics_status list_offload(mics_planner *planner, const mics_plan_space *space,
                          const mics_plan_choice *base, mics_plan_choice ways_out[MAX_OFFLOAD_WAYS],
                          int32_t *count_out)
 {
+    MICS_TRY(planner_of(planner, base->experts, base->sequence, &planner));
     const int32_t first = batch_index(planner, base->micro_batch);
     *count_out = 0;
     for (int32_t i = 0; i < MAX_OFFLOAD_WAYS; i++) {

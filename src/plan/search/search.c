@@ -31,8 +31,10 @@ typedef struct found {
 } found;
 
 typedef struct search {
-    mics_planner *planner; // of E = 1
-    mics_planner *at;      // of the E whose choices are listed
+    mics_planner *planner; // of E = S = 1
+    mics_planner *at;      // of the E and S whose choices are listed
+    int32_t sequence;      // this S
+    bool keeps_all;        // what fits is among them that keeps activations as they are
     const mics_plan_space *space;
     int32_t max_found;
     candidate *candidates;
@@ -60,6 +62,7 @@ static int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b)
         {a->sharding.grads, b->sharding.grads},
         {a->sharding.optimizer, b->sharding.optimizer},
         {a->experts, b->experts},
+        {a->sequence, b->sequence},
         {-(double)a->micro_batch, -(double)b->micro_batch},
         {a->recompute.units, b->recompute.units},
         {a->offload_units, b->offload_units},
@@ -127,6 +130,8 @@ static mics_status list_choice(search *s, const mics_plan_choice *choice)
         s->smallest = c;
     s->listed++;
     s->fitting += fits(s, c.memory_bytes);
+    s->keeps_all = s->keeps_all || (fits(s, c.memory_bytes) &&
+                                   (s->space->recompute_given || !mics_recomputes(choice->recompute)));
     return keep_candidate(s, &c);
 }
 
@@ -180,11 +185,12 @@ static mics_status is_hopeless(search *s, mics_plan_choice choice, bool *hopeles
 // Every micro-batch of one sharding whose collectives are priced.
 static mics_status list_batches(search *s, mics_plan_choice choice)
 {
-    const mics_planner *planner = s->planner;
+    const mics_planner *planner = s->at;
     bool hopeless = false;
     for (int32_t i = 0; i < planner->micro_batch_count && !hopeless; i++) {
         choice.micro_batch = planner->micro_batches[i];
-        if ((s->space->micro_batch > 0 && s->space->micro_batch != choice.micro_batch) ||
+        if ((s->sequence > 1 && s->space->sequence == 0 && i > 0) || // as fewer ranks would do
+            (s->space->micro_batch > 0 && s->space->micro_batch != choice.micro_batch) ||
             rank_share(planner) / choice.micro_batch > INT32_MAX / 2)
             continue;
         choice.micro_steps = (int32_t)micro_steps_of(planner, choice.micro_batch);
@@ -221,6 +227,7 @@ static mics_status list_collectives(search *s, mics_sharding sharding)
     for (int way = 0; way < 8; way++) {
         const mics_plan_choice choice = {.sharding = sharding,
                                          .experts = s->at->experts,
+                                         .sequence = s->sequence,
                                          .offload_units = space->offload_units,
                                          .gather_two_stage = (way & 1) != 0,
                                          .reduce_two_stage = (way & 2) != 0,
@@ -245,16 +252,19 @@ static mics_status list_collectives(search *s, mics_sharding sharding)
     return MICS_OK;
 }
 
-// Every E of one sharding.
+// Every E of one sharding, where P and S have a common multiple as training wants it.
 static mics_status list_experts(search *s, mics_sharding sharding)
 {
     const mics_planner *planner = s->planner;
+    if (sharding.params % s->sequence != 0 && s->sequence % sharding.params != 0)
+        return MICS_OK;
     for (int32_t i = 0; i < planner->degree_count; i++) {
         const int32_t experts = planner->degrees[i];
         if (sharding.params % experts != 0 || !can_spread(planner, experts) ||
+            (experts > 1 && s->sequence > 1 && s->space->experts == 0) ||
             (s->space->experts > 0 && s->space->experts != experts))
             continue;
-        MICS_TRY(planner_of(s->planner, experts, &s->at));
+        MICS_TRY(planner_of(s->planner, experts, s->sequence, &s->at));
         MICS_TRY(list_collectives(s, sharding));
     }
     return MICS_OK;
@@ -285,7 +295,8 @@ static bool in_family(const search *s, mics_sharding sharding)
     }
 }
 
-static mics_status list_space(search *s)
+// Every sharding at this S.
+static mics_status list_shardings(search *s)
 {
     const mics_planner *planner = s->planner;
     const int32_t *degrees = planner->degrees, count = planner->degree_count;
@@ -303,13 +314,30 @@ static mics_status list_space(search *s)
     return MICS_OK;
 }
 
+// With more and more ranks a sequence, until there are sequences for all ranks, and some choice fits
+// that keeps all activations.
+static mics_status list_space(search *s)
+{
+    const mics_planner *planner = s->planner;
+    const int64_t batch = planner->request.global_batch;
+    const int32_t given = s->space->sequence, most = given > 0 ? given : planner->ranks_per_node;
+    for (s->sequence = given > 0 ? given : 1; s->sequence <= most; s->sequence++) {
+        if (!can_cut(planner, s->sequence))
+            continue;
+        MICS_TRY(list_shardings(s));
+        if (s->keeps_all && batch >= planner->ranks / s->sequence)
+            break;
+    }
+    return MICS_OK;
+}
+
 // ---- simulation, best bound first ----
 
 static bool same_sharding(const mics_plan_choice *left, const mics_plan_choice *right)
 {
     const mics_sharding *a = &left->sharding, *b = &right->sharding;
     return a->params == b->params && a->grads == b->grads && a->optimizer == b->optimizer &&
-           left->experts == right->experts;
+           left->experts == right->experts && left->sequence == right->sequence;
 }
 
 static int32_t index_of_sharding(const search *s, const mics_plan_choice *choice)
@@ -379,7 +407,7 @@ static mics_status simulate_candidate(search *s, const candidate *c)
     found f = {.choice = c->choice, .inter_bytes = -1};
     mics_memory_ledger ledger;
     mics_planner *of = NULL;
-    MICS_TRY(planner_of(s->planner, c->choice.experts, &of));
+    MICS_TRY(planner_of(s->planner, c->choice.experts, c->choice.sequence, &of));
     MICS_TRY(time_choice(of, &c->choice, &f.step_us, &ledger));
     s->simulated++;
     f.memory_bytes = (double)ledger.total; // buffers of compression are in the ledger alone
@@ -405,22 +433,25 @@ static mics_status simulate_candidates(search *s)
     return MICS_OK;
 }
 
-// Around the best, or around what lacks the least, with all numbers of units gathered ahead.
+// Around the best, and where nothing fits, or what has least memory shares sequences, around that
+// with all numbers of units gathered ahead.
 static mics_status search_offload(search *s)
 {
-    mics_plan_choice bases[OFFLOAD_BASES], ways[MAX_OFFLOAD_WAYS];
+    mics_plan_choice bases[2 * OFFLOAD_BASES], ways[MAX_OFFLOAD_WAYS];
     const int32_t fit = s->found_count < OFFLOAD_BASES ? s->found_count : OFFLOAD_BASES;
+    const bool shares = s->smallest.choice.sequence > 1;
+    const int32_t count = fit + (fit == 0 || shares ? OFFLOAD_BASES : 0);
     if (s->space->offload_given || !s->planner->request.accelerator)
         return MICS_OK;
-    for (int32_t i = 0; i < OFFLOAD_BASES; i++) {
+    for (int32_t i = 0; i < count; i++) {
         bases[i] = i < fit ? s->found[i].choice : s->smallest.choice;
-        if (fit == 0 && !s->space->prefetch_given)
-            bases[i].prefetch = i;
+        if (i >= fit && !s->space->prefetch_given)
+            bases[i].prefetch = i - fit;
     }
-    for (int32_t i = 0; i < (fit > 0 ? fit : OFFLOAD_BASES); i++) {
-        int32_t count = 0;
-        MICS_TRY(list_offload(s->planner, s->space, &bases[i], ways, &count));
-        for (int32_t w = 0; w < count; w++)
+    for (int32_t i = 0; i < count; i++) {
+        int32_t way_count = 0;
+        MICS_TRY(list_offload(s->planner, s->space, &bases[i], ways, &way_count));
+        for (int32_t w = 0; w < way_count; w++)
             MICS_TRY(simulate_candidate(s, &(candidate){.choice = ways[w]}));
     }
     return MICS_OK;
