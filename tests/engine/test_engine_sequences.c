@@ -109,7 +109,8 @@ static void test_uneven(void **state)
         "\"num_key_value_heads\": 6, \"head_dim\": 4, \"hidden_size\": 12, "
         "\"intermediate_size\": 20, \"max_position_embeddings\": 19, \"vocab_size\": 29, "
         "\"tie_word_embeddings\": %s}";
-    check_family((fixture_case){.config = uneven, .recompute = true}, 4);
+    check_family(
+        (fixture_case){.config = uneven, .recompute = true, .threads = 2, .share_params = true}, 4);
 }
 
 // A window that ends in another rank's tokens, and micro-batches of one sequence.
@@ -158,7 +159,8 @@ static void test_bf16(void **state)
 {
     (void)state;
     check_family((fixture_case){.config = fixture_llama_dropout, .dtype = MICS_DTYPE_BF16}, 4);
-    check_family((fixture_case){.config = mixtral, .dtype = MICS_DTYPE_BF16}, 4);
+    check_family((fixture_case){.config = mixtral, .dtype = MICS_DTYPE_BF16, .wide_residual = true},
+                 4);
 }
 
 static void test_adapters(void **state)
