@@ -414,8 +414,17 @@ static void check_like(mics_memory *memory, mics_schedule_spec spec, const mics_
     mics_schedule_close(taken);
 }
 
+static const mics_recompute forms[] = {
+    {0, false, false, false}, {MICS_RECOMPUTE_ALL, false, false, false},
+    {0, false, true, false},  {0, false, false, true},
+    {0, false, true, true},   {1, false, false, false},
+    {1, true, false, false},  {1, true, true, false},
+    {2, false, false, true},  {2, true, true, true}};
+enum { FORMS = sizeof forms / sizeof *forms };
+
 static void check_model(mics_memory *memory, const mics_model *model)
 {
+    int64_t elems[IN_FLIGHT];
     static const int64_t lengths[] = {1, 3, 16};
     assert_true(model->unit_count <= UNITS);
     for (int i = 0; i < 6; i++) {
@@ -427,12 +436,15 @@ static void check_model(mics_memory *memory, const mics_model *model)
         ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
         if (i % 4 == 3) // its backward computes the loss forward, too
             spec.preference = (mics_preference){MICS_PREFERENCE_DPO, 0.1, 0};
-        for (int way = 0; way < 2 * IN_FLIGHT; way++) {
-            spec.recompute = mics_recompute_all(way % 2 == 1);
-            spec.layered_micro_steps = 1 + way / 2;
+        for (int way = 0; way < FORMS * IN_FLIGHT; way++) {
+            int64_t *most = &elems[way / FORMS];
+            spec.recompute = forms[way % FORMS];
+            spec.layered_micro_steps = 1 + way / FORMS;
             ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
             run_schedule(schedule);
             check_like(memory, spec, schedule);
+            *most = way % FORMS == 0 ? schedule->in_flight_elems : *most;
+            assert_true(schedule->in_flight_elems <= *most);
             mics_schedule_close(schedule);
         }
     }
