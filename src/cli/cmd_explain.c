@@ -132,6 +132,21 @@ static void print_mesh(printer *r, const mics_mesh *mesh)
     print_groups(r, mesh);
 }
 
+// Which part of a sequence a rank has.
+static void print_sequences(printer *r, const mics_job *job)
+{
+    const mics_schedule_spec *spec = &mics_job_schedule(job)->spec;
+    const int32_t ranks = spec->mesh.sequence, data_ranks = spec->mesh.ranks / ranks;
+    if (ranks > 1)
+        printer_text(
+            r,
+            "  %d ranks share each sequence, with %lld positions each; %d data rank%s read "
+            "sequences of their own\n",
+            (int)ranks, (long long)spec->batch.length, (int)data_ranks, text_plural(data_ranks));
+    PRINTER_OBJECT(r, "sequence", cell_int("ranks", ranks),
+                   cell_int("positions", spec->batch.length), cell_int("data_ranks", data_ranks));
+}
+
 static void print_replicas(printer *r, const mics_job *job)
 {
     const mics_replicas replicas = mics_mesh_replicas(&mics_job_schedule(job)->spec.mesh);
@@ -403,6 +418,7 @@ static mics_status print_report(mics_memory *memory, const mics_job *job,
     print_keys(&report, mics_job_run(job));
     print_model(&report, job);
     print_mesh(&report, &schedule->spec.mesh);
+    print_sequences(&report, job);
     print_replicas(&report, job);
     print_memory(&report, job);
     print_phases(&report, job);

@@ -72,7 +72,8 @@ static void print_sources(const mics_job *job, const mics_job_facts *facts)
 static void print_samples(const mics_job *job, const mics_job_facts *facts)
 {
     const double places =
-        (double)facts->sequences * (double)mics_job_schedule(job)->spec.batch.length;
+        (double)facts->sequences *
+        (double)mics_run_length(mics_job_run(job), mics_job_model(job)->positions);
     const bool pairs = mics_run_sequences_each(mics_job_run(job)) > 1;
     printf("%s%lld in %lld sequences%s, %.1f %% of them padding; of their tokens %.1f %% count",
            pairs ? "pairs     " : "samples   ", (long long)facts->samples,
@@ -177,9 +178,11 @@ void cli_print_beginning(const mics_job *job)
     printf("batch     %lld %s of %lld tokens a step: %d micro-step%s of %lld on %d rank%s",
            (long long)run->global_batch,
            mics_run_sequences_each(run) > 1 ? "pairs of sequences" : "sequences",
-           (long long)schedule->spec.batch.length, (int)run->micro_steps,
+           (long long)mics_run_length(run, model->positions), (int)run->micro_steps,
            text_plural(run->micro_steps), (long long)run->micro_batch, (int)facts.ranks,
            text_plural(facts.ranks));
+    if (run->sequence > 1)
+        printf(", %d of them a sequence", (int)run->sequence);
     if (schedule->spec.layered_micro_steps > 1)
         printf(", layered %d at a time", (int)schedule->spec.layered_micro_steps);
     printf("\n");

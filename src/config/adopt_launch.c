@@ -39,6 +39,25 @@ static mics_status put_members(config *run, const adopted_key *row, const mics_j
     return MICS_OK;
 }
 
+// ---- sequences ----
+
+// Beside "sharding": "auto", which is what an object without degrees is.
+static mics_status put_sequence(config *run, const adopted_key *row, const mics_json_value *value)
+{
+    char text[TEXT_BYTES];
+    mics_config_value_text(value, text, sizeof text);
+    if (mics_adopt_is_auto(mics_adopt_at(run, "sharding")))
+        MICS_TRY(mics_json_set(run->run.json, "sharding", "{}"));
+    return mics_adopt_put(run, "sharding.sequence", text, row->path, row->origin);
+}
+
+static mics_status put_sequence_size(config *run, const char *source, const char *origin,
+                                     const mics_json_value *value)
+{
+    const adopted_key row = {.path = source, .origin = origin};
+    return put_sequence(run, &row, value);
+}
+
 // ---- FSDP ----
 
 // One word of "full_shard auto_wrap offload".
@@ -234,7 +253,7 @@ static mics_status put_accelerator(config *run, const adopted_key *row,
 // Of accelerate 1.1 on; a size that it leaves out is 1.
 static mics_status put_size(config *run, const char *name, const mics_json_value *value)
 {
-    static const char ones[] = "tp_size|cp_size|sp_size|ep_size";
+    static const char ones[] = "tp_size|ep_size";
     static const char hints[] =
         "cp_comm_strategy|cp_backend|cp_handler|tp_handler|sp_backend|sp_handler|device_mesh";
     static const char prefix[] = "parallelism_config_";
@@ -251,6 +270,8 @@ static mics_status put_size(config *run, const char *name, const mics_json_value
         return one ? MICS_OK
                    : mics_adopt_put(run, "data_parallel_replicate_degree", text, source,
                                     "auto: parallelism_config");
+    if (mics_text_is_among(name, "cp_size|sp_size"))
+        return one ? MICS_OK : put_sequence_size(run, source, "auto: parallelism_config", value);
     if (mics_text_is_among(name, ones))
         return one ? MICS_OK
                    : mics_config_refuse(run, source, MICS_ERR_UNSUPPORTED,
@@ -288,13 +309,17 @@ static mics_status put_degree(config *run, const char *name, const mics_json_val
 {
     static const char degrees[] = "data_parallel_shard_degree|data_parallel_replicate_degree";
     static const char ones[] =
-        "tensor_parallel_degree|pipeline_parallel_degree|context_parallel_degree|"
-        "expert_parallel_degree|expert_tensor_parallel_degree";
+        "tensor_parallel_degree|pipeline_parallel_degree|expert_parallel_degree|"
+        "expert_tensor_parallel_degree";
     char source[CONFIG_PATH_BYTES], text[TEXT_BYTES];
     mics_text_format(source, sizeof source, "parallelism.%s", name);
     mics_config_value_text(value, text, sizeof text);
     if (mics_text_is_among(name, degrees))
         return mics_adopt_put(run, name, text, source, "auto: parallelism");
+    if (strcmp(name, "context_parallel_degree") == 0)
+        return mics_json_real(value) == 1.0
+                   ? MICS_OK
+                   : put_sequence_size(run, source, "auto: parallelism", value);
     if (mics_text_is_among(name, ones))
         return mics_json_real(value) == 1.0
                    ? MICS_OK
@@ -322,6 +347,11 @@ static const adopted_key rows[] = {
     // SageMaker's model parallelism
     ADOPTED("sdp_gradient_clipping", "gradient_clipping", NULL),
     ADOPTED("random_seed", "run.seed", NULL),
+    // DeepSpeed, SageMaker, axolotl
+    ADOPTED("sequence_parallel_size", "sharding.sequence", put_sequence),
+    ADOPTED("context_parallel_degree", "sharding.sequence", put_sequence),
+    ADOPTED("context_parallel_size", "sharding.sequence", put_sequence),
+    ADOPTED("sequence_parallel_degree", "sharding.sequence", put_sequence),
     // the Trainer, accelerate, torchtitan
     ADOPTED("fsdp", "fsdp_sharding_strategy", put_fsdp),
     ADOPTED("fsdp_config", "fsdp_sharding_strategy", put_fsdp_config),

@@ -246,6 +246,7 @@ typedef struct mics_run {
     int64_t phase_sample;           // number of the first one behind what the run resumes from
     int64_t lr_begin, lr_end;       // the same of its scheduler
     const char *phases_text;        // the list as JSON
+    int32_t sequence;               // ranks that share out the positions of a sequence (S)
     // Set by mics_run_resolve:
     // Sequences, or pairs of these, a step of all ranks; a micro-step of one rank.
     int64_t global_batch, micro_batch;
@@ -338,6 +339,12 @@ static inline int64_t mics_run_length(const mics_run *run, int64_t positions)
     return run->sequence_length > 0 ? run->sequence_length : most;
 }
 
+/* Positions of a sequence that one rank has, padding included. Needs: mics_run_resolve. Pure. */
+static inline int64_t mics_run_own_length(const mics_run *run, int64_t positions)
+{
+    return (mics_run_length(run, positions) + run->sequence - 1) / run->sequence;
+}
+
 /* Sequences that batch sizes count as one: a pair's two. Pure. */
 static inline int64_t mics_run_sequences_each(const mics_run *run)
 {
@@ -403,7 +410,7 @@ bool mics_run_keeps_batch(const mics_run *run);
 mics_status mics_run_check_files(const mics_run *run, bool goes_on);
 
 /* Resolves what depends on the number of ranks: batch sizes (train_batch_size = micro-batch x
- * micro-steps x ranks, absent and "auto" ones from the others, rounded up where train_batch_size is
+ * micro-steps x data ranks, absent and "auto" ones from the others, rounded up where train_batch_size is
  * given; after mics_run_keep the stored train_batch_size stays unless the file gives another, and
  * micro-batch and micro-steps follow) and
  * the sharding (native, or from zero_optimization, or from SageMaker's hints; checked as

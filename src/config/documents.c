@@ -11,6 +11,8 @@ mics_status mics_run_mask_documents(const mics_run *run, mics_model *model)
         mics_model_restart_positions(model);
         return MICS_OK;
     }
+    if (mics_run_length(run, model->positions) % run->sequence != 0)
+        mics_model_set_segments(model); // behind a sequence is padding, which is of no segment
     if (!run->document_mask)
         return MICS_OK;
     if (model->masked)

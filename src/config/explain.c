@@ -17,6 +17,12 @@ static bool is_degree(const key *row)
     return starts_with(row->path, "sharding.");
 }
 
+// Said beside the sharding, in whatever words.
+static bool is_sequence(const key *row)
+{
+    return strcmp(row->path, "sharding.sequence") == 0;
+}
+
 // Keys that say nothing in this run: sections, what another scheduler takes, ways of saying the
 // sharding that were not chosen, hints that were not given.
 static bool has_row(const config *run, int32_t index)
@@ -160,7 +166,7 @@ static void value_text(const config *run, const key *row, char *text, size_t cap
 static const char *origin_text(const config *run, int32_t index)
 {
     const key *row = mics_config_key(index);
-    if (is_degree(row) && run->sharding_origin != NULL)
+    if (is_degree(row) && !is_sequence(row) && run->sharding_origin != NULL)
         return run->sharding_origin;
     if (run->origins[index] != NULL)
         return run->origins[index];

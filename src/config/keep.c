@@ -142,9 +142,9 @@ static int64_t int_at(const mics_json *json, const char *path)
 
 // The fewest ranks that batch and optimizer degree are of: where some rows count nothing, more may
 // have been.
-static int64_t ranks_of(int64_t train, int64_t of_rank, int64_t degree)
+static int64_t ranks_of(int64_t train, int64_t of_rank, int64_t sequence, int64_t degree)
 {
-    const int64_t ranks = train / of_rank + (train % of_rank != 0);
+    const int64_t ranks = (train / of_rank + (train % of_rank != 0)) * sequence;
     return degree > 1 && ranks % degree != 0 ? ranks + degree - ranks % degree : ranks;
 }
 
@@ -164,7 +164,9 @@ static void keep_mesh(config *run)
     run->kept_degrees[1] = int_at(json, "sharding.grads");
     run->kept_degrees[2] = int_at(json, "sharding.optimizer");
     run->kept_degrees[3] = int_at(json, "sharding.experts");
-    run->kept_ranks = ranks_of(train, micro * steps, run->kept_degrees[2]);
+    run->kept_sequence = int_at(json, "sharding.sequence");
+    run->kept_sequence = run->kept_sequence > 1 ? run->kept_sequence : 1; // earlier ones had none
+    run->kept_ranks = ranks_of(train, micro * steps, run->kept_sequence, run->kept_degrees[2]);
 }
 
 static void keep_attention(config *run)

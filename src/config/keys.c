@@ -346,15 +346,19 @@ static const key rows[] = {
     {INT("sharding.experts", experts, 1, MAX_RANKS, 1, SHOW(run.experts), .flags = KEY_TOLD,
          .help = "of a mixture, ranks that keep different experts, to which tokens travel (E): "
                  "divides sharding.params and the experts; 1: none do")},
+    {INT("sharding.sequence", run.sequence, 1, MAX_RANKS, 1, .flags = KEY_TOLD,
+         .help = "ranks that each hold a part of the same sequences (S): divides the ranks of a "
+                 "node, and sharding.params or the other way round")},
     // ---- batch ----
     {INT("train_batch_size", train_batch, 1, 1e12, 0, SHOW(run.global_batch), .flags = KEY_FIXED,
-         .automatic = "auto: micro-batch x micro-steps x ranks",
+         .automatic = "auto: micro-batch x micro-steps x data ranks",
          .help = "sequences of a step, of all ranks; of \"dpo\" and \"ipo\" pairs")},
     {INT("train_micro_batch_size_per_gpu", micro_batch, 1, MAX_RANKS, 0, SHOW(run.micro_batch),
-         .flags = KEY_TOLD, .automatic = "auto: train_batch_size / (micro-steps x ranks)",
+         .flags = KEY_TOLD, .automatic = "auto: train_batch_size / (micro-steps x data ranks)",
          .help = "sequences of a micro-step, of one rank; or pairs")},
     {INT("gradient_accumulation_steps", micro_steps, 1, MAX_RANKS, 0, SHOW(run.micro_steps),
-         .flags = KEY_TOLD, .automatic = "auto: train_batch_size / (micro-batch x ranks), or 1",
+         .flags = KEY_TOLD,
+         .automatic = "auto: train_batch_size / (micro-batch x data ranks), or 1",
          .help = "micro-steps of a step")},
     {SECTION("data_types", .help = "of what is not said elsewhere")},
     {CHOICE("data_types.grad_accum_dtype", sum_dtype, sum_dtypes, "fp32", .flags = KEY_KEPT,

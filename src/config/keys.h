@@ -138,6 +138,7 @@ typedef struct config {
     int64_t kept_train;      // of the stored run: its global batch; 0: none
     int64_t kept_micro;      // its micro-batch
     int64_t kept_ranks;      // its ranks; 0: none
+    int64_t kept_sequence;   // its S
     int64_t kept_degrees[4]; // its P, G, O and E; 0: said in other words, and E 1 of before it was
     text_list train, validation, trainable, targets, saved;
     char adapter_base[1024]; // that adapter.init names; "": none

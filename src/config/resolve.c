@@ -5,7 +5,6 @@
 #include "config/keys.h"
 #include "mics/log.h"
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,6 +19,7 @@ static const char hybrid_key[] = "hybrid_shard_degree";
 static const char fsdp_key[] = "fsdp_sharding_strategy";
 static const char degree_key[] = "data_parallel_shard_degree";
 static const char replicate_key[] = "data_parallel_replicate_degree";
+static const char sequence_key[] = "sharding.sequence";
 
 // ---- batch ----
 
@@ -30,6 +30,12 @@ typedef struct batch {
 static int64_t divide_up(int64_t a, int64_t b)
 {
     return a / b + (a % b != 0);
+}
+
+// What `ranks` of this part are: each takes sequences of its own.
+static const char *ranks_text(const config *run)
+{
+    return run->run.sequence > 1 ? "data ranks (ranks / sharding.sequence)" : "ranks";
 }
 
 // Whether the file's micro-batch and micro-steps, where it gives both, are of some number of ranks.
@@ -67,9 +73,9 @@ static mics_status check_rows(const config *run, const batch *b, int32_t ranks)
     if (needed == b->steps)
         return MICS_OK;
     return mics_json_fail(run->run.json, steps_key, MICS_ERR_INVALID,
-                          "%" PRId64 " micro-steps of %d ranks are more than train_batch_size "
+                          "%" PRId64 " micro-steps of %d %s are more than train_batch_size "
                           "%" PRId64 " has sequences for; at most %" PRId64 " would work",
-                          b->steps, (int)ranks, b->train, needed);
+                          b->steps, (int)ranks, ranks_text(run), b->train, needed);
 }
 
 // DeepSpeed's rules: what is not given comes from the others, micro-steps being 1 in doubt. Where two
@@ -96,8 +102,9 @@ static mics_status resolve_given(const config *run, int32_t ranks, batch *batch_
     else if (b.train != 0 && b.train != unit)
         return mics_json_fail(run->run.json, train_key, MICS_ERR_INVALID,
                               "%" PRId64 " is not %s %" PRId64 " x %s %" PRId64
-                              " x %d ranks = %" PRId64 "; leave one of the three out",
-                              b.train, micro_key, b.micro, steps_key, b.steps, (int)ranks, unit);
+                              " x %d %s = %" PRId64 "; leave one of the three out",
+                              b.train, micro_key, b.micro, steps_key, b.steps, (int)ranks,
+                              ranks_text(run), unit);
     b.train = b.train != 0 ? b.train : unit;
     *batch_out = b;
     return MICS_OK;
@@ -147,7 +154,7 @@ static mics_status resolve_batch(config *run, int32_t ranks, batch *batch_out)
     mics_log_mute(muted);
     const bool says_nothing = run->micro_batch == 0 && run->micro_steps == 0;
     run->keeps_batch = keeps && (status != MICS_OK || b.train != run->kept_train ||
-                                 (says_nothing && ranks != run->kept_ranks));
+                                 (says_nothing && ranks != run->kept_ranks / run->kept_sequence));
     if (run->keeps_batch)
         status = resolve_kept(run, ranks, &b);
     else if (status == MICS_OK && keeps && is_cut_open(run))
@@ -297,26 +304,41 @@ static request request_fsdp(const config *run, int32_t ranks, int32_t ranks_per_
 static mics_status request_titan(const config *run, int32_t ranks, request *out)
 {
     const int64_t replicas = run->replicate_degree > 0 ? run->replicate_degree : 1;
-    const int64_t degree = run->shard_degree > 0 ? run->shard_degree : ranks / replicas;
-    if (degree * replicas != ranks)
-        return mics_json_fail(run->run.json,
-                              mics_config_given(run, degree_key) ? degree_key : replicate_key,
-                              MICS_ERR_INVALID,
-                              "%" PRId64 " shards x %" PRId64 " replicas are not %d ranks; leave "
-                              "one of the two out",
-                              degree, replicas, (int)ranks);
-    *out = request_mics(degree, degree_key, "auto: data_parallel_shard_degree");
+    const int64_t left = ranks / replicas / run->run.sequence;
+    const int64_t degree = run->shard_degree > 0 ? run->shard_degree : left;
+    if (degree * replicas * run->run.sequence != ranks)
+        return mics_json_fail(
+            run->run.json, mics_config_given(run, degree_key) ? degree_key : replicate_key,
+            MICS_ERR_INVALID,
+            "%" PRId64 " shards x %" PRId64
+            " replicas x %d of a sequence are not %d ranks; leave one of the first two out",
+            degree, replicas, (int)run->run.sequence, (int)ranks);
+    *out = request_mics(degree * run->run.sequence, degree_key, "auto: data_parallel_shard_degree");
     return MICS_OK;
+}
+
+// sharding.sequence alone is no degree of states: it stands beside "auto", and the words of others.
+static bool says_sequence_alone(const config *run)
+{
+    return mics_config_given(run, sequence_key) && !mics_config_given(run, "sharding.params") &&
+           !mics_config_given(run, "sharding.grads") &&
+           !mics_config_given(run, "sharding.optimizer") &&
+           !mics_config_given(run, "sharding.experts");
 }
 
 static bool is_native(const config *run)
 {
-    return mics_config_valued(run, "sharding");
+    return mics_config_valued(run, "sharding") && !says_sequence_alone(run);
 }
 
 static bool is_auto(const config *run)
 {
     return !is_native(run) && is_own(run);
+}
+
+static bool fits_sequence(int64_t sequence, int64_t params, int32_t ranks_per_node)
+{
+    return ranks_per_node % sequence == 0 && (params % sequence == 0 || sequence % params == 0);
 }
 
 // What was chosen for as many ranks, and is possible on these nodes.
@@ -326,7 +348,8 @@ static bool keeps_sharding(const config *run, int32_t ranks, int32_t ranks_per_n
     return is_auto(run) && run->kept_ranks == ranks && of[0] >= 1 && of[1] >= 1 && of[2] >= 1 &&
            of[2] <= ranks / run->run.min_replicas && fits(of[0], 1, ranks, ranks_per_node) &&
            fits(of[1], of[0], ranks, ranks_per_node) && fits(of[2], of[1], ranks, ranks_per_node) &&
-           of[0] % experts == 0 && fits(experts, 1, ranks, ranks_per_node);
+           of[0] % experts == 0 && fits(experts, 1, ranks, ranks_per_node) &&
+           fits_sequence(run->run.sequence, of[0], ranks_per_node);
 }
 
 static request request_kept(const config *run)
@@ -400,6 +423,28 @@ static mics_status check_experts(const config *run, const request *r, int32_t ra
                           run->experts, r->params, (int)ranks, (int)ranks_per_node, sizes);
 }
 
+// Where P is open the planner's fits: 1 does with all.
+static mics_status check_sequence(const config *run, const request *r, int32_t ranks_per_node)
+{
+    char sizes[128] = "";
+    size_t used = 0;
+    if (run->run.sequence > 1 && run->run.preference.kind != MICS_PREFERENCE_NONE)
+        return mics_json_fail(run->run.json, sequence_key, MICS_ERR_UNSUPPORTED,
+                              "is %d, but both answers of a pair stay on one rank; use 1",
+                              (int)run->run.sequence);
+    if (fits_sequence(run->run.sequence, r->params, ranks_per_node))
+        return MICS_OK;
+    for (int32_t s = 1; s <= ranks_per_node && used + 16 < sizeof sizes; s++) {
+        if (fits_sequence(s, r->params, ranks_per_node))
+            used += (size_t)snprintf(sizes + used, sizeof sizes - used, used == 0 ? "%d" : ", %d",
+                                     (int)s);
+    }
+    return mics_json_fail(run->run.json, sequence_key, MICS_ERR_INVALID,
+                          "%d must divide the ranks of a node, %d, and divide params (P) "
+                          "= %" PRId64 " or be a multiple of it; these would work: %s",
+                          (int)run->run.sequence, (int)ranks_per_node, r->params, sizes);
+}
+
 static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t nodes, request *out)
 {
     if (ranks < 1 || nodes < 1 || ranks % nodes != 0)
@@ -417,6 +462,7 @@ static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t no
     MICS_TRY(
         check_degree(run, r.paths[2], r.optimizer, r.grads, "grads (G)", ranks, ranks_per_node));
     MICS_TRY(check_experts(run, &r, ranks, ranks_per_node));
+    MICS_TRY(check_sequence(run, &r, ranks_per_node));
     MICS_TRY(check_replicas(run, &r, ranks));
     *out = r;
     return MICS_OK;
@@ -449,7 +495,7 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
     request sharding = {0};
     batch sizes = {0};
     MICS_TRY(resolve_sharding(run, ranks, nodes, &sharding));
-    MICS_TRY(resolve_batch(run, ranks, &sizes));
+    MICS_TRY(resolve_batch(run, ranks / run->run.sequence, &sizes));
     MICS_TRY(resolve_sums(run));
     resolve_recompute(run);
     run->run.global_batch = sizes.train;
@@ -507,7 +553,7 @@ static mics_status check_one_source(const config *run)
                                           fsdp_key,   degree_key, replicate_key};
     const char *first = NULL;
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
-        if (!mics_config_given(run, sources[i]))
+        if (!mics_config_given(run, sources[i]) || (i == 0 && says_sequence_alone(run)))
             continue;
         const bool titan = first == degree_key && sources[i] == replicate_key;
         if (first != NULL && !titan &&
@@ -534,38 +580,4 @@ mics_status mics_config_check_sources(config *run)
                               "is missing: give it, or train_batch_size, as a number");
     MICS_TRY(check_zero(run));
     return check_one_source(run);
-}
-
-// Optimizer steps of an epoch, as the Trainer counts them: dataloader_drop_last drops the last
-// micro-batch of all ranks where it is not whole.
-static int64_t count_steps(const config *run, int64_t sequences)
-{
-    const int64_t of_step = run->run.global_batch,
-                  of_micro = divide_up(of_step, run->run.micro_steps);
-    if (mics_json_bool(mics_json_at(run->run.json, "dataloader_drop_last")) && of_micro > 0)
-        sequences -= sequences % of_micro;
-    const int64_t steps = sequences / of_step + (sequences % of_step != 0 ? 1 : 0);
-    return steps > 0 ? steps : 1;
-}
-
-static void settle_epoch(int64_t *every, int64_t per_epoch)
-{
-    if (*every == MICS_STEPS_UNKNOWN)
-        *every = per_epoch;
-}
-
-mics_status mics_run_resolve_epochs(mics_run *public_run, int64_t sequences)
-{
-    config *run = (config *)public_run; // invariant 1 of keys.h
-    const int64_t per_epoch = count_steps(run, sequences);
-    settle_epoch(&run->run.checkpoint_every, per_epoch);
-    settle_epoch(&run->run.validate_every, per_epoch);
-    if (run->run.epochs == 0)
-        return MICS_OK;
-    const double steps = ceil(run->run.epochs * (double)per_epoch);
-    if (!(steps < (double)MICS_STEPS_UNKNOWN))
-        return mics_json_fail(run->run.json, "num_train_epochs", MICS_ERR_INVALID,
-                              "%g epochs are %g steps; at most 1e12 work", run->run.epochs, steps);
-    run->run.steps = (int64_t)steps;
-    return mics_config_fill_optimizer(run);
 }

@@ -495,9 +495,29 @@ static mics_status run_as(mics_engine *engine, const mics_step *step, const char
     }
 }
 
+// A block of activations, between the arena and host memory.
+static void copy_activations(mics_engine *engine, const mics_step *step)
+{
+    const mics_schedule *schedule = engine->schedule;
+    const bool stores = step->kind == MICS_STEP_STORE;
+    const int64_t host =
+        (stores ? step->to : step->from) + step->in_flight * schedule->offload_elems;
+    const int64_t arena =
+        mics_schedule_in_flight_at(schedule, stores ? step->from : step->to, step->in_flight);
+    void *outer = elem_at(engine, engine->offloaded, host);
+    void *inner = elem_at(engine, engine->activations, arena);
+    engine->device->ops->copy(engine->device->ctx, MICS_STREAM_COPY, stores ? outer : inner,
+                              stores ? inner : outer, step->block_bytes);
+    engine->result.copied_bytes += (int64_t)step->block_bytes;
+}
+
 mics_status run_comm_step(mics_engine *engine, const mics_step *step)
 {
     char what[STEP_NAME_BYTES];
+    if (mics_step_is_copy(step)) {
+        copy_activations(engine, step);
+        return MICS_OK;
+    }
     name_step(engine, step, what, sizeof what);
     return run_as(engine, step, what);
 }

@@ -109,6 +109,7 @@ struct mics_engine {
     void *gather; // parameter slots
     void *reduce; // gradient slots
     void *activations;
+    void *offloaded;  // blocks of activations in host memory
     float *workspace; // of ops; then `losses`, and a device's `sums`
     size_t workspace_bytes;
     float *losses;                // one a token; of pairs behind them as many row_scales

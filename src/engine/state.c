@@ -116,7 +116,9 @@ static mics_status open_arena(mics_engine *engine, mics_memory_tag tag, void **a
     if (device->is_host)
         return mics_alloc(memory, tag, bytes, arena_out);
     MICS_TRY(mics_memory_book(memory, tag, bytes));
-    mics_status status = device->ops->alloc(device->ctx, bytes, arena_out);
+    mics_status status = tag == MICS_MEM_OFFLOAD
+                             ? device->ops->alloc_host(device->ctx, bytes, arena_out)
+                             : device->ops->alloc(device->ctx, bytes, arena_out);
     if (status != MICS_OK)
         mics_memory_unbook(memory, tag, bytes);
     return status;
@@ -136,7 +138,10 @@ static void close_arena(mics_engine *engine, mics_memory_tag tag, void *arena)
         mics_free(engine->spec.memory, arena);
         return;
     }
-    engine->device->ops->free(engine->device->ctx, arena);
+    if (tag == MICS_MEM_OFFLOAD)
+        engine->device->ops->free_host(engine->device->ctx, arena);
+    else
+        engine->device->ops->free(engine->device->ctx, arena);
     mics_memory_unbook(engine->spec.memory, tag, engine->schedule->ledger.bytes[tag]);
 }
 
@@ -166,6 +171,7 @@ static mics_status open_arenas(mics_engine *engine)
     engine->gather = blocks[MICS_MEM_GATHER];
     engine->reduce = blocks[MICS_MEM_REDUCE];
     engine->activations = blocks[MICS_MEM_ACTIVATIONS];
+    engine->offloaded = blocks[MICS_MEM_OFFLOAD];
     engine->workspace = blocks[MICS_MEM_WORKSPACE];
     engine->tokens = blocks[MICS_MEM_DATA];
     lay_out_messages(engine, blocks[MICS_MEM_MESSAGES]);
@@ -256,7 +262,7 @@ static void close_arenas(mics_engine *engine)
         [MICS_MEM_OPTIMIZER] = engine->moments,   [MICS_MEM_GATHER] = engine->gather,
         [MICS_MEM_REDUCE] = engine->reduce,       [MICS_MEM_ACTIVATIONS] = engine->activations,
         [MICS_MEM_WORKSPACE] = engine->workspace, [MICS_MEM_MESSAGES] = engine->messages[0],
-        [MICS_MEM_DATA] = engine->tokens,
+        [MICS_MEM_DATA] = engine->tokens,         [MICS_MEM_OFFLOAD] = engine->offloaded,
     };
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++)
         close_arena(engine, (mics_memory_tag)tag, arenas[tag]);

@@ -124,10 +124,16 @@ mics_status run_job_write_resolved(mics_job *job);
 /* Closes what was opened; the job itself is left, with its run, and can be opened again. */
 void run_job_close_parts(mics_job *job);
 
-/* Tokens of a sequence. */
+/* Tokens of a sequence, whatever part of it a rank has. */
 static inline int64_t run_job_sequence(const mics_job *job)
 {
-    return job->schedule->spec.batch.length;
+    return mics_run_length(job->run, job->model->positions);
+}
+
+/* Ranks that read sequences of their own: D. */
+static inline int32_t run_job_data_ranks(const mics_job *job)
+{
+    return job->budget.ranks / job->run->sequence;
 }
 
 /* Where a step of the phase ends. */

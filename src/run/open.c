@@ -172,10 +172,11 @@ static void log_kept(const mics_job *job, const char *from)
     const mics_run *run = job->run;
     const char *kept = mics_run_kept_text(run);
     if (mics_run_keeps_batch(run))
-        mics_log(MICS_LOG_INFO,
-                 "train_batch_size %lld kept from %s: micro-batch %lld x %d micro-steps x %d ranks",
-                 (long long)run->global_batch, from, (long long)run->micro_batch,
-                 (int)run->micro_steps, (int)job->world->ranks);
+        mics_log(
+            MICS_LOG_INFO,
+            "train_batch_size %lld kept from %s: micro-batch %lld x %d micro-steps x %d %sranks",
+            (long long)run->global_batch, from, (long long)run->micro_batch, (int)run->micro_steps,
+            (int)run_job_data_ranks(job), run->sequence > 1 ? "data " : "");
     if (*kept != '\0')
         mics_log(MICS_LOG_INFO, "kept from %s, as the run file does not say it: %s", from, kept);
 }
@@ -184,7 +185,7 @@ static void log_kept(const mics_job *job, const char *from)
 static void log_rows(const mics_job *job)
 {
     const mics_run *run = job->run;
-    const int64_t rows = run->micro_batch * run->micro_steps * job->world->ranks;
+    const int64_t rows = run->micro_batch * run->micro_steps * run_job_data_ranks(job);
     if (rows > run->global_batch)
         mics_log(MICS_LOG_INFO,
                  "%lld of %lld rows of a step count nothing: %lld sequences on %d ranks",

@@ -174,9 +174,11 @@ static bool is_foreign_sharding(const row_text *row)
            (strncmp(row->key, "zero_optimization.", 18) == 0 || is_degree_of_others(row));
 }
 
+// sharding.sequence stands beside the words of others.
 static bool is_sharding(const row_text *row)
 {
-    return strncmp(row->key, "sharding.", 9) == 0 || strcmp(row->key, "sharding") == 0;
+    return (strncmp(row->key, "sharding.", 9) == 0 || strcmp(row->key, "sharding") == 0) &&
+           strcmp(row->key, "sharding.sequence") != 0;
 }
 
 static int32_t collect_rows(const mics_run *run, row_text *rows)

@@ -21,7 +21,7 @@ mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mi
     mics_schedule_spec spec = {
         .model = model,
         .batch = {.sequences = run->micro_batch * mics_run_sequences_each(run),
-                  .length = mics_run_length(run, model->positions),
+                  .length = mics_run_own_length(run, model->positions),
                   .threads = budget->threads,
                   .library = run->attention != MICS_RUN_ATTENTION_OWN},
         .micro_steps = run->micro_steps,
@@ -46,6 +46,7 @@ mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mi
     choose_collectives(run, &spec);
     MICS_TRY(mics_mesh_init(budget->ranks, budget->nodes, run->sharding, &spec.mesh));
     MICS_TRY(mics_mesh_spread_experts(&spec.mesh, run->experts));
+    MICS_TRY(mics_mesh_cut_sequences(&spec.mesh, run->sequence));
     return mics_schedule_open(memory, &spec, schedule_out);
 }
 

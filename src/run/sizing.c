@@ -155,6 +155,19 @@ static mics_status check_comm_dtypes(const mics_run *run, const run_budget *budg
     return run->sharding_auto && status == MICS_ERR_INVALID ? MICS_OK : status;
 }
 
+// Padding stands at positions of the model, too.
+static mics_status check_sequence(const mics_run *run, const mics_model *model)
+{
+    const int64_t length = mics_run_length(run, model->positions), over = length % run->sequence;
+    if (over == 0 || length - over + run->sequence <= model->positions)
+        return MICS_OK;
+    return mics_json_fail(run->json, "data.sequence_length", MICS_ERR_INVALID,
+                          "%lld tokens are padded to a multiple of sharding.sequence %d, and %s "
+                          "has %lld positions; %lld works",
+                          (long long)length, (int)run->sequence, run->model_config,
+                          (long long)model->positions, (long long)(length - over));
+}
+
 mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_model *model,
                               const run_budget *budget, mics_schedule **schedule_out,
                               mics_layered_choice *layered_out)
@@ -166,6 +179,7 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
                               (long long)model->positions);
     if (run->max_sequence_length > 0) // rows of explain and checkpoints say what it became
         run->sequence_length = mics_run_length(run, model->positions);
+    MICS_TRY(check_sequence(run, model));
     // What is chosen counts only where all of it succeeds. A copy is not for functions of config.h.
     mics_run as = *run;
     mics_layered_choice layered = {.automatic = false};
@@ -269,6 +283,23 @@ static bool suggest_micro_batch(search *self, mics_run as, const char *words)
     return suggest(self, &as, text);
 }
 
+// The fewest ranks that share out sequences so that it fits; the global batch stays what it is.
+static void suggest_sequence(search *self)
+{
+    char words[96];
+    mics_run as = *self->run;
+    const int32_t per_node = self->budget->ranks / self->budget->nodes, before = as.sequence;
+    while (++as.sequence <= per_node && self->run->micro_steps <= INT32_MAX / per_node) {
+        if (per_node % as.sequence != 0 || as.sequence % before != 0)
+            continue;
+        as.micro_steps = self->run->micro_steps * (as.sequence / before);
+        snprintf(words, sizeof words, "sharding.sequence %d with gradient_accumulation_steps %d",
+                 (int)as.sequence, (int)as.micro_steps);
+        if (suggest(self, &as, words))
+            return;
+    }
+}
+
 // run.memory_limit, where it is what stands in the way.
 static void suggest_limit(search *self, size_t needed)
 {
@@ -312,7 +343,8 @@ static void suggest_all(search *self, size_t needed)
     as.recompute = mics_recompute_all(true);
     if (!mics_recomputes(run->recompute))
         suggest(self, &as, "run.recompute true");
-    suggest_micro_batch(self, *run, "");
+    if (!suggest_micro_batch(self, *run, "") && run->preference.kind == MICS_PREFERENCE_NONE)
+        suggest_sequence(self);
     as.sharding = (mics_sharding){budget->ranks, budget->ranks, budget->ranks};
     as.layered_micro_steps = 1;
     if (self->text[0] != '\0' && run->min_replicas == 1)

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where activations and their gradients lie. The arena, in floats:
 //
-//   for each micro-batch in flight: inputs of units 1, 2, ... | saved tensors of each unit |
-//                                   boundary gradient
+//   for each micro-batch in flight: blocks of units | boundary gradient
 //   shared | scratch
 //
+// A unit's block (blocks.c) is its input and its saved tensors.
 // `boundary gradient` is the gradient that passes from unit to unit. `shared` holds what backward
 // needs and makes again (recomputation, and the loss): of one unit at a time.
 // `scratch` holds what lives inside one step.
@@ -16,6 +16,7 @@
 #include "schedule/activations.h"
 #include "base/free.h"
 #include "base/size.h"
+#include "schedule/blocks.h"
 #include "schedule/recompute.h"
 #include <string.h>
 
@@ -107,13 +108,12 @@ static int64_t tensor_elems(const unit_work *work, int32_t tensor)
     return mics_schedule_tensor_elems(work->spec, &work->unit->tensors[tensor]);
 }
 
-// Saved tensors, statistics among them, go to *saved_end onwards, those that are made again to
+// Saved tensors, statistics among them, go behind what the unit keeps, those that are made again to
 // places of their own; the others live in scratch from the op that makes them to their last reader.
-static void place_forward(unit_work *work, int64_t *saved_end)
+static void place_forward(unit_work *work)
 {
     const mics_unit *unit = work->unit;
     mics_unit_plan *plan = work->plan;
-    const int64_t saved_begin = *saved_end;
     plan->shared_elems = 0;
     for (int32_t o = 0; o < unit->op_count; o++) {
         const int32_t made[] = {unit->ops[o].out, unit->ops[o].stats};
@@ -122,7 +122,8 @@ static void place_forward(unit_work *work, int64_t *saved_end)
             if (tensor < 0 || tensor == unit->out)
                 continue;
             const int64_t elems = made_elems(work->spec, unit, tensor, i == 1);
-            int64_t *end = work->lives[tensor] == LIFETIME_SAVED ? saved_end : &plan->shared_elems;
+            int64_t *end =
+                work->lives[tensor] == LIFETIME_SAVED ? &plan->kept_elems : &plan->shared_elems;
             if (work->lives[tensor] == LIFETIME_STEP) {
                 plan->tensor_at[tensor] = space_take(&work->space, elems);
             } else {
@@ -136,18 +137,19 @@ static void place_forward(unit_work *work, int64_t *saved_end)
                 space_give(&work->space, plan->tensor_at[tensor]);
         }
     }
-    plan->saved_elems = *saved_end - saved_begin;
     plan->scratch_elems = work->space.high;
 }
 
-// Offsets were relative while the starts of the regions were unknown.
+// Offsets were relative while the starts of their regions were unknown.
 static void shift_forward(unit_work *work)
 {
     const mics_unit *unit = work->unit;
+    const int64_t starts[] = {[LIFETIME_STEP] = work->scratch_at,
+                              [LIFETIME_SAVED] = work->plan->kept_at,
+                              [LIFETIME_AGAIN] = work->shared_at};
     for (int32_t tensor = 1; tensor < unit->tensor_count; tensor++) {
-        if (tensor != unit->out && work->lives[tensor] != LIFETIME_SAVED)
-            work->plan->tensor_at[tensor] +=
-                work->lives[tensor] == LIFETIME_STEP ? work->scratch_at : work->shared_at;
+        if (tensor != unit->out)
+            work->plan->tensor_at[tensor] += starts[work->lives[tensor]];
     }
 }
 
@@ -357,26 +359,6 @@ static mics_status open_plan(mics_schedule *schedule, int32_t u)
     return MICS_OK;
 }
 
-// Inputs of all units but the first; returns the end. Each unit's output is the next one's input.
-static int64_t place_boundaries(mics_schedule *schedule)
-{
-    const mics_model *model = schedule->spec.model;
-    int64_t end = 0;
-    int32_t before = 0;
-    schedule->units[0].tensor_at[0] = -1;
-    for (int32_t u = 1; u < model->unit_count; u++) {
-        if (!mics_unit_computes(&model->units[u]))
-            continue;
-        schedule->units[u].tensor_at[0] = end;
-        schedule->units[before].tensor_at[model->units[before].out] = end;
-        before = u;
-        end += mics_size_round_up(
-            mics_schedule_tensor_elems(&schedule->spec, &model->units[u].tensors[0]),
-            ALIGNED_FLOATS);
-    }
-    return end;
-}
-
 // Elements of the largest input of a unit.
 static int64_t largest_boundary(const mics_schedule_spec *spec)
 {
@@ -465,24 +447,26 @@ static int64_t larger(int64_t a, int64_t b)
 }
 
 // Forward places of all units, then backward places, once the regions before scratch are known.
-static void place_units(mics_schedule *schedule, unit_work *work, int64_t boundaries_end)
+static mics_status place_units(mics_schedule *schedule, unit_work *work)
 {
     const mics_schedule_spec *spec = &schedule->spec;
     const int32_t units = spec->model->unit_count;
-    int64_t saved_end = boundaries_end, shared = 0, scratch = 0;
+    int64_t shared_elems = 0, scratch_elems = 0;
     for (int32_t u = 0; u < units; u++) {
         if (!begin_unit(schedule, work, u))
             continue;
+        if (u > 0)
+            work->plan->kept_elems = mics_size_round_up(tensor_elems(work, 0), ALIGNED_FLOATS);
         choose_again(spec, u, work->plan, work->lives);
         find_lifetimes(spec, u, work->plan->again, work->lives);
-        place_forward(work, &saved_end);
-        shared = larger(shared, work->plan->shared_elems);
+        place_forward(work);
+        shared_elems = larger(shared_elems, work->plan->shared_elems);
     }
-    work->boundary_at = saved_end;
+    MICS_TRY(place_blocks(schedule, &work->boundary_at));
     schedule->in_flight_elems =
-        saved_end + mics_size_round_up(largest_boundary(spec), ALIGNED_FLOATS);
+        work->boundary_at + mics_size_round_up(largest_boundary(spec), ALIGNED_FLOATS);
     work->shared_at = spec->layered_micro_steps * schedule->in_flight_elems;
-    work->scratch_at = work->shared_at + shared;
+    work->scratch_at = work->shared_at + shared_elems;
     for (int32_t u = 0; u < units; u++) {
         if (!begin_unit(schedule, work, u))
             continue;
@@ -490,9 +474,10 @@ static void place_units(mics_schedule *schedule, unit_work *work, int64_t bounda
         shift_forward(work);
         place_backward(work);
         work->plan->scratch_elems = larger(work->plan->scratch_elems, work->space.high);
-        scratch = larger(scratch, work->plan->scratch_elems);
+        scratch_elems = larger(scratch_elems, work->plan->scratch_elems);
     }
-    schedule->activation_elems = work->scratch_at + scratch;
+    schedule->activation_elems = work->scratch_at + scratch_elems;
+    return MICS_OK;
 }
 
 // ---- taken over from another schedule ----
@@ -540,6 +525,8 @@ static mics_status copy_activations(mics_schedule *schedule)
     for (int32_t u = 0; u < spec->model->unit_count; u++)
         MICS_TRY(copy_plan(schedule, u, by));
     schedule->in_flight_elems = like->in_flight_elems;
+    schedule->offload_elems = like->offload_elems;
+    schedule->offload_max = like->offload_max;
     schedule->activation_elems = like->activation_elems + by;
     return MICS_OK;
 }
@@ -558,7 +545,7 @@ mics_status place_activations(mics_schedule *schedule)
     for (int32_t u = 0; u < model->unit_count; u++)
         MICS_TRY_OUT(open_plan(schedule, u));
     MICS_TRY_OUT(open_work(schedule, &work));
-    place_units(schedule, &work, place_boundaries(schedule));
+    MICS_TRY_OUT(place_units(schedule, &work));
     MICS_TRY_OUT(mark_accumulation(schedule));
 out:
     MICS_FREE_ALL(schedule->memory, work.space.used, work.storages, work.storage_of, work.lives);

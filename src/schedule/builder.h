@@ -76,6 +76,7 @@ typedef struct builder {
     int32_t *last_reduced; // by unit: newest reduction into its accumulator; -1: none
     int32_t *ends_with;    // by unit: whose backward writes its gradient last
     int32_t newest[MICS_STREAMS];
+    int32_t *copied; // by unit, by micro-batch in flight: the newest copy of its block; -1: none
     late_reduction late[MICS_STEP_USES]; // their inter-node stages are not listed yet
     int32_t late_count;
     // Of units that are cut alike: [0] as the mesh says, [1] that stay whole, and both of experts.

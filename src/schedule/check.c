@@ -171,14 +171,14 @@ mics_status check_schedule_spec(const mics_schedule_spec *spec)
         MICS_TRY(check_uses(spec->model, &spec->model->units[u]));
     const mics_batch *batch = &spec->batch;
     if (batch->sequences < 1 || batch->length < 1 || batch->threads < 1 || spec->micro_steps < 1 ||
-        spec->prefetch < 0 || spec->layered_micro_steps < 0)
+        spec->prefetch < 0 || spec->layered_micro_steps < 0 || spec->offload_units < 0)
         return mics_fail(MICS_ERR_INVALID,
                          "micro-batch %lld x %lld tokens, %d micro-steps, %d threads, prefetch %d, "
-                         "layered_micro_steps %d: each must be at least 1 "
-                         "(prefetch and layered_micro_steps 0)",
+                         "layered_micro_steps %d, offload_units %d: each must be at least 1 "
+                         "(the last three 0)",
                          (long long)batch->sequences, (long long)batch->length,
                          (int)spec->micro_steps, (int)batch->threads, (int)spec->prefetch,
-                         (int)spec->layered_micro_steps);
+                         (int)spec->layered_micro_steps, (int)spec->offload_units);
     const int64_t length = batch->length * spec->mesh.sequence;
     if (length > spec->model->positions)
         return mics_fail(MICS_ERR_INVALID,

@@ -13,6 +13,7 @@ size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag)
     case MICS_MEM_GATHER:
     case MICS_MEM_REDUCE:
     case MICS_MEM_ACTIVATIONS:
+    case MICS_MEM_OFFLOAD:
         return mixed ? 2 : sizeof(float);
     default:
         return sizeof(float);
@@ -271,6 +272,7 @@ static void sum_memory(mics_schedule *schedule)
     bytes[MICS_MEM_GATHER] = sum_elems(schedule->param_slots, schedule->param_slot_count);
     bytes[MICS_MEM_REDUCE] = sum_elems(schedule->grad_slots, schedule->grad_slot_count);
     bytes[MICS_MEM_ACTIVATIONS] = (size_t)schedule->activation_elems;
+    bytes[MICS_MEM_OFFLOAD] = (size_t)(spec->layered_micro_steps * schedule->offload_elems);
     bytes[MICS_MEM_WORKSPACE] = (size_t)schedule->workspace_elems;
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) // so far elements
         bytes[tag] *= tag == MICS_MEM_OPTIMIZER || tag == MICS_MEM_GRADS
@@ -289,7 +291,7 @@ static void sum_memory(mics_schedule *schedule)
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
         if (bytes[tag] > 0)
             bytes[tag] = mics_memory_block_bytes(bytes[tag]);
-        schedule->ledger.total += bytes[tag];
+        schedule->ledger.total += tag != MICS_MEM_OFFLOAD ? bytes[tag] : 0;
     }
 }
 
@@ -463,6 +465,15 @@ const int32_t *mics_schedule_members(const mics_schedule *schedule, const mics_s
 {
     *count_out = step->member_count > 0 ? step->member_count : step->unit >= 0 ? 1 : 0;
     return step->member_count > 0 ? schedule->members + step->member_at : &step->unit;
+}
+
+int64_t mics_schedule_copied_bytes(const mics_schedule *schedule)
+{
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    int64_t bytes = 0;
+    for (int32_t i = 0; i < list->count; i++)
+        bytes += mics_step_is_copy(&list->steps[i]) ? (int64_t)list->steps[i].block_bytes : 0;
+    return bytes;
 }
 
 double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase)

@@ -3,8 +3,16 @@
 // What is not kept but made again. Of a layer that is recomputed in parts these are results of ops
 // without a GEMM, as few as free the most memory: an op runs again only where keeping what it makes
 // would take more than keeping what it reads.
+//
+// Invariants, checked by check_again:
+//   1. What backward reads, and what it runs again, lies in the unit's block, or behind all blocks
+//      where an op that it runs again makes it.
+//   2. In a layer that is not recomputed whole no op with a GEMM runs again: so of two that run as
+//      one (mics_op_pair) both do, or neither.
 #include "schedule/recompute.h"
-#include "schedule/activations.h"
+#include "base/free.h"
+#include "mics/log.h"
+#include "schedule/layered.h"
 
 static void mark(lifetime *lives, int32_t tensor)
 {
@@ -160,16 +168,12 @@ static void choose_leading(const mics_schedule_spec *spec, int32_t u, const mics
     }
 }
 
-// Whether a unit is a layer that is recomputed whole, or the model is.
 static bool is_whole(const mics_model *model, mics_recompute recompute, int32_t u)
 {
-    int32_t before = 0;
-    const int32_t layers = mics_model_computing_units(model) - 2;
+    int32_t layer = 0;
     for (int32_t i = 0; i < u; i++)
-        before += mics_unit_computes(&model->units[i]);
-    return recompute.units == MICS_RECOMPUTE_ALL ||
-           (before >= 1 && before <= layers &&
-            (recompute.last ? before > layers - recompute.units : before <= recompute.units));
+        layer += mics_unit_computes(&model->units[i]);
+    return mics_recompute_is_whole(recompute, layer, mics_model_computing_units(model) - 2);
 }
 
 void choose_again(const mics_schedule_spec *spec, int32_t u, mics_unit_plan *plan, lifetime *lives)
@@ -180,4 +184,62 @@ void choose_again(const mics_schedule_spec *spec, int32_t u, mics_unit_plan *pla
         choose_leading(spec, u, plan, lives);
     else if (u > 0 && u < last && (spec->recompute.attention || spec->recompute.mlp))
         choose_cheap(spec, u, plan->again, lives);
+}
+
+// ---- invariants ----
+
+static mics_status broken(int32_t u, int32_t op, int invariant)
+{
+    return mics_fail(MICS_ERR_INVALID,
+                     "schedule: what backward of unit %d runs again breaks invariant %d of "
+                     "recompute.c at op %d; this is a defect of mics",
+                     (int)u, invariant, (int)op);
+}
+
+static bool is_in_block(const mics_schedule *schedule, int32_t u, int32_t tensor, bool stats)
+{
+    const mics_schedule_spec *spec = &schedule->spec;
+    const mics_unit_plan *plan = &schedule->units[u];
+    const int64_t at = plan->tensor_at[tensor];
+    return at >= plan->kept_at && at + made_elems(spec, &spec->model->units[u], tensor, stats) <=
+                                      plan->kept_at + plan->kept_elems;
+}
+
+static mics_status check_unit(const mics_schedule *schedule, int32_t u, lifetime *lives)
+{
+    const mics_schedule_spec *spec = &schedule->spec;
+    const mics_unit *unit = &spec->model->units[u];
+    const mics_unit_plan *plan = &schedule->units[u];
+    find_lifetimes(spec, u, plan->again, lives);
+    for (int32_t o = 0; o < unit->op_count; o++) {
+        const int32_t made[] = {unit->ops[o].out, unit->ops[o].stats};
+        if (plan->again[o] && !plan->forward_in_backward && !is_cheap(spec, unit, &unit->ops[o]))
+            return broken(u, o, 2);
+        for (int i = 0; i < 2; i++) {
+            if (made[i] < 0 || made[i] == unit->out)
+                continue;
+            if (lives[made[i]] == LIFETIME_SAVED
+                    ? !is_in_block(schedule, u, made[i], i == 1)
+                    : plan->tensor_at[made[i]] < schedule->in_flight_elems)
+                return broken(u, o, 1);
+        }
+    }
+    return MICS_OK;
+}
+
+mics_status check_again(const mics_schedule *schedule)
+{
+    const mics_model *model = schedule->spec.model;
+    lifetime *lives = NULL;
+    mics_status status = MICS_OK;
+    for (int32_t u = 0; status == MICS_OK && u < model->unit_count; u++) {
+        if (!mics_unit_computes(&model->units[u]))
+            continue;
+        status = MICS_NEW(schedule->memory, model->units[u].tensor_count, &lives);
+        if (status == MICS_OK)
+            status = check_unit(schedule, u, lives);
+        MICS_FREE_ALL(schedule->memory, lives);
+        lives = NULL;
+    }
+    return status;
 }

@@ -24,6 +24,11 @@ static inline bool has_backward(const mics_unit *unit, const mics_op *op)
 void choose_again(const mics_schedule_spec *spec, int32_t unit, mics_unit_plan *plan,
                   lifetime *lives);
 
+/* Checks a finished schedule against the invariants of recompute.c.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged; MICS_ERR_MEMORY. */
+mics_status check_again(const mics_schedule *schedule);
+
 /* Elements of the arena that a tensor takes which an op makes as its output, or as its statistics. */
 int64_t made_elems(const mics_schedule_spec *spec, const mics_unit *unit, int32_t tensor,
                    bool stats);

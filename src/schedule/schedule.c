@@ -12,6 +12,7 @@
 #include "schedule/boundary.h"
 #include "schedule/check.h"
 #include "schedule/collectives.h"
+#include "schedule/copies.h"
 #include "schedule/gathers.h"
 #include "schedule/layered.h"
 #include "schedule/ledger.h"
@@ -211,12 +212,13 @@ static mics_status list_pass(builder *b, pass p)
     step.in_flight = p.in_flight;
     if (p.backward)
         MICS_TRY(take_grad_slots(b, p, &step));
+    wait_for_copies(b, p, &step);
     for (int32_t part = 0; part < b->facts[p.unit].part_count[p.backward]; part++) {
         MICS_TRY(list_part(b, p, part, step, &before));
         for (int stream = 0; stream < MICS_STREAMS; stream++)
             step.wait[stream] = -1;
     }
-    return MICS_OK;
+    return list_copy(b, p);
 }
 
 // After a backward: reduces the gradients that nothing will write any more in this layered group.
@@ -321,6 +323,7 @@ static mics_status open_builder(builder *b)
                                  &b->coalescing[3].units};
     MICS_TRY(slots_open(memory, units, &b->params));
     MICS_TRY(slots_open(memory, units * b->schedule->spec.layered_micro_steps, &b->grads));
+    MICS_TRY(MICS_NEW(memory, units * b->schedule->spec.layered_micro_steps, &b->copied));
     MICS_TRY(MICS_NEW(memory, passes, &b->passes));
     MICS_TRY(MICS_NEW(memory, units, &b->facts));
     MICS_TRY(MICS_NEW(memory, 4 * (size_t)units, &b->schedule->members));
@@ -364,8 +367,8 @@ static void close_builder(builder *b)
     mics_memory *memory = b->schedule->memory;
     slots_close(&b->params);
     slots_close(&b->grads);
-    MICS_FREE_ALL(memory, b->passes, b->facts, b->ready, b->synced, b->brought_back, b->updated,
-                  b->last_writer, b->last_reduced, b->ends_with);
+    MICS_FREE_ALL(memory, b->copied, b->passes, b->facts, b->ready, b->synced, b->brought_back,
+                  b->updated, b->last_writer, b->last_reduced, b->ends_with);
     for (size_t i = 0; i < sizeof b->coalescing / sizeof b->coalescing[0]; i++)
         mics_free(memory, b->coalescing[i].units);
 }
@@ -412,6 +415,9 @@ static mics_status build_list(builder *b, mics_phase phase)
     for (int32_t u = 0; u < b->schedule->spec.model->unit_count; u++)
         b->ready[u] = b->synced[u] = b->brought_back[u] = b->updated[u] = b->last_writer[u] =
             b->last_reduced[u] = -1;
+    for (int32_t i = 0;
+         i < b->schedule->spec.model->unit_count * b->schedule->spec.layered_micro_steps; i++)
+        b->copied[i] = -1;
     fill_passes(b, phase);
     MICS_TRY(open_list(b, phase));
     MICS_TRY(list_passes(b));
@@ -511,6 +517,8 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
         schedule->spec.params_dtype = schedule->spec.grads_dtype =
             mics_comm_dtypes_both(MICS_COMM_BF16);
     schedule->spec.share_params = can_share(spec);
+    if (spec->evaluation_only)
+        schedule->spec.offload_units = 0;
     schedule->spec.layered_micro_steps =
         spec->evaluation_only
             ? 1

@@ -44,10 +44,17 @@
 //      its stream.
 //  13. A computation is whole, or its parts follow each other, each behind the all-to-all that ends
 //      the one before.
+//  14. A copy is of a unit's whole block. STORE directly follows the unit's forward; FETCH is of what
+//      its micro-step stored and has no place in the arena; backward, and that of the unit before,
+//      waits for it.
+//  15. Who takes a place in the arena, a forward or a fetch, comes behind all that used the block
+//      which lay there, and behind its STORE if its backward is still to come.
+// Those of what backward runs again are recompute.c's.
 #include "schedule/validate.h"
 #include "base/free.h"
 #include "schedule/ledger.h"
 #include "schedule/owners.h"
+#include "schedule/recompute.h"
 
 static const clock3 at_the_start = {{-1, -1, -1, -1}};
 
@@ -98,10 +105,11 @@ static mics_group group_of(const validator *v, const mics_step *step)
 
 static mics_status check_place(const validator *v, const mics_step *step)
 {
-    const bool comm = !computes(step) && step->kind != MICS_STEP_NORM &&
+    const bool copies = step->kind == MICS_STEP_STORE || step->kind == MICS_STEP_FETCH;
+    const bool comm = !copies && !computes(step) && step->kind != MICS_STEP_NORM &&
                       step->kind != MICS_STEP_MOMENTUM && step->kind != MICS_STEP_ORTHOGONALISE &&
                       step->kind != MICS_STEP_UPDATE;
-    if (comm != mics_step_is_comm(step))
+    if (comm != mics_step_is_comm(step) || copies != mics_step_is_copy(step))
         return validator_broken(v, 2, "its kind is not of its stream");
     if (!comm)
         return step->stage == MICS_STAGE_WHOLE ? MICS_OK
@@ -259,6 +267,7 @@ static mics_status check_kind(validator *v, const mics_step *step)
     case MICS_STEP_FORWARD:
     case MICS_STEP_BACKWARD:
         MICS_TRY(check_pass(v, step));
+        MICS_TRY(check_blocks(v, step));
         return check_uses(v, step);
     case MICS_STEP_REDUCE:
         return check_reduce(v, step);
@@ -277,6 +286,9 @@ static mics_status check_kind(validator *v, const mics_step *step)
     case MICS_STEP_ORTHOGONALISE:
     case MICS_STEP_MOMENTUM_BACK:
         return check_round_step(v, step);
+    case MICS_STEP_STORE:
+    case MICS_STEP_FETCH:
+        return check_copy(v, step);
     default:
         return check_update(v, step);
     }
@@ -350,6 +362,11 @@ static mics_status open_validator(validator *v)
             v->order[v->computing++] = u;
         v->backwards += mics_schedule_has_backward(s, u);
     }
+    const int32_t blocks = units_of(v) * s->spec.layered_micro_steps;
+    MICS_TRY(open_array(v, blocks, sizeof *v->blocks, &block));
+    v->blocks = block;
+    for (int32_t i = 0; i < blocks; i++)
+        v->blocks[i] = (block_state){false, false, -1, -1, -1};
     MICS_TRY(open_array(v, s->spec.micro_steps, sizeof *v->passes, &block));
     v->passes = block;
     MICS_TRY(open_array(v, s->spec.layered_micro_steps, sizeof *v->in_flight, &block));
@@ -367,13 +384,15 @@ static mics_status check_list(const mics_schedule *schedule, mics_phase phase)
         status = check_step(&v);
     if (status == MICS_OK)
         status = check_end(&v);
-    MICS_FREE_ALL(schedule->memory, v.known, v.params, v.units, v.order, v.passes, v.in_flight);
+    MICS_FREE_ALL(schedule->memory, v.known, v.params, v.units, v.order, v.passes, v.in_flight,
+                  v.blocks);
     return status;
 }
 
 mics_status mics_schedule_validate(const mics_schedule *schedule)
 {
     MICS_TRY(check_owners(schedule));
+    MICS_TRY(check_again(schedule));
     if (!schedule->spec.evaluation_only)
         MICS_TRY(check_list(schedule, MICS_PHASE_TRAIN));
     return check_list(schedule, MICS_PHASE_EVAL);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // State of the walk over a finished schedule. Private to validate.c, which has the invariants,
-// and validate_units.c.
+// validate_units.c and validate_copies.c.
 #pragma once
 
 #include "mics/core/schedule.h"
@@ -30,6 +30,13 @@ typedef struct unit_state {
     int32_t updated; // its update; -1: none
 } unit_state;
 
+// A unit's block of one micro-batch in flight. Steps: -1: none.
+typedef struct block_state {
+    bool there; // the arena has it
+    bool lives; // from its forward to its backward
+    int32_t touched, stored, fetched;
+} block_state;
+
 typedef struct validator {
     const mics_schedule *schedule;
     const mics_step_list *list;
@@ -46,6 +53,7 @@ typedef struct validator {
     int32_t backwards;       // of them, how many have a backward: the last ones
     int32_t *passes;         // by micro-step: computed so far
     int32_t *in_flight;      // by micro-batch in flight: its micro-step; -1: none
+    block_state *blocks;     // by unit, by micro-batch in flight
     int32_t norm, agreement; // steps; -1: none
     int32_t round;           // newest step of the round whose momentum is held; -1: none
     int32_t in_round;        // of its units, those that have had that kind of step
@@ -79,6 +87,10 @@ static inline int32_t units_of(const validator *v)
 {
     return v->schedule->spec.model->unit_count;
 }
+
+// Invariants 14 and 15 (validate_copies.c), of a computation and of a copy. Return as below.
+mics_status check_blocks(validator *v, const mics_step *step);
+mics_status check_copy(validator *v, const mics_step *step);
 
 // Invariants 5 to 11, of one step.   Return: MICS_OK; MICS_ERR_INVALID, logged.
 mics_status check_replica_gather(validator *v, const mics_step *step);

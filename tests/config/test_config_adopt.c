@@ -535,6 +535,12 @@ static void test_other_names(void **state)
         FOREIGN(
             "\"max_steps\": 2000, \"parallelism_config\": {\"dp_shard_size\": 1, \"cp_size\": 1}"),
         "run.steps", "2000");
+    check_value(
+        FOREIGN(
+            "\"max_steps\": 2000, \"parallelism_config\": {\"dp_shard_size\": 2, \"sp_size\": 4}"),
+        "sharding.sequence", "4");
+    check_value(FOREIGN("\"max_steps\": 2000, \"context_parallel_size\": 2"), "sharding.sequence",
+                "2");
     check_refused(FOREIGN("\"max_steps\": 2000, \"parallelism_config\": {\"tp_size\": 2}"),
                   MICS_ERR_UNSUPPORTED, "must be 1");
     check_value(

@@ -88,6 +88,42 @@ static void test_experts(void **state)
     }
 }
 
+// A stored S tells how many ranks there were; the run file says what it is now.
+static void test_sequence(void **state)
+{
+    static const char stored[] =
+        "{\"model\": {\"config\": \"m\"}, \"data\": {\"train\": [\"t\"]}, \"run\": {\"steps\": 1}, "
+        "\"train_batch_size\": 8, \"gradient_accumulation_steps\": 2, "
+        "\"train_micro_batch_size_per_gpu\": 2, \"sharding\": {\"params\": 4, \"grads\": 4, "
+        "\"optimizer\": 8, \"sequence\": 4}}";
+    static const struct {
+        const char *file;
+        int32_t ranks;
+        bool sharding_kept;
+        int64_t micro, steps;
+    } cases[] = {
+        {"{" RUN_BASE "}", 8, true, 1, 1}, // S = 1: 8 data ranks
+        {"{" RUN_BASE ", \"sharding\": {\"sequence\": 4}}", 8, true, 2, 2},
+        {"{" RUN_BASE ", \"sharding\": {\"sequence\": 2}}", 8, true, 2, 1},
+        {"{" RUN_BASE ", \"sharding\": {\"sequence\": 4}}", 4, false, 2, 4},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char file[1024];
+        snprintf(file, sizeof file, "%.*s, \"train_batch_size\": 8}",
+                 (int)strlen(cases[i].file) - 1, cases[i].file);
+        mics_run *run = load_kept(file, stored);
+        assert_int_equal(run->kept_ranks, 0);
+        ASSERT_OK(mics_run_resolve(run, cases[i].ranks, 1));
+        assert_int_equal(run->kept_ranks, 8);
+        assert_int_equal(run->sharding_auto, !cases[i].sharding_kept);
+        assert_int_equal(run->global_batch, 8);
+        assert_int_equal(run->micro_batch, cases[i].micro);
+        assert_int_equal(run->micro_steps, cases[i].steps);
+        mics_run_close(run);
+    }
+}
+
 // A value that the key's default is not.
 static void other_value(const key *row, char *text, size_t capacity)
 {
@@ -418,9 +454,10 @@ static void check_batch(const char *more, int32_t ranks, int64_t micro, int32_t 
     assert_int_equal(run->micro_steps, steps);
     assert_int_equal(mics_run_keeps_batch(run), keeps);
     check_row(run, "train_batch_size", "32",
-              keeps                                 ? "checkpoint"
-              : strstr(more, "train_batch") != NULL ? "file"
-                                                    : "auto: micro-batch x micro-steps x ranks");
+              keeps ? "checkpoint"
+              : strstr(more, "train_batch") != NULL
+                  ? "file"
+                  : "auto: micro-batch x micro-steps x data ranks");
     mics_run_close(run);
 }
 
@@ -473,6 +510,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_real_one, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_sequence, setup, teardown),
         cmocka_unit_test_setup_teardown(test_experts, setup, teardown),
         cmocka_unit_test_setup_teardown(test_every_key, setup, teardown),
         cmocka_unit_test_setup_teardown(test_the_file_goes_before, setup, teardown),

@@ -255,6 +255,104 @@ static void test_auto_sharding(void **state)
     assert_false(mics_sharding_candidate(0, 0, 0, &sharding));
 }
 
+#define CUT(n) ", \"sharding\": {\"sequence\": " #n "}"
+
+// S ranks are one where batches are counted. It stands beside any sharding.
+static void test_sequence(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int32_t ranks, nodes;
+        mics_sharding sharding;
+        int32_t sequence;
+        bool is_auto;
+        int64_t train, steps;
+        const char *part; // of the error; NULL: none
+    } cases[] = {
+        {MICRO(2) CUT(4), 8, 2, {1, 1, 1}, 4, true, 4, 1, NULL},
+        {MICRO(2) TRAIN(16) CUT(2), 8, 1, {1, 1, 1}, 2, true, 16, 2, NULL},
+        {MICRO(2) CUT(2) ZERO("\"stage\": 3"), 8, 2, {8, 8, 8}, 2, false, 8, 1, NULL},
+        {MICRO(2) ", \"sharding\": \"auto\", \"sequence_parallel_size\": 4",
+         8,
+         2,
+         {1, 1, 1},
+         4,
+         true,
+         4,
+         1,
+         NULL},
+        {MICRO(2) ZERO("\"stage\": 2") ", \"sequence_parallel_size\": 2",
+         8,
+         2,
+         {1, 8, 8},
+         2,
+         false,
+         8,
+         1,
+         NULL},
+        {MICRO(2) ", \"parallelism\": {\"data_parallel_shard_degree\": 2, "
+                  "\"data_parallel_replicate_degree\": 2, \"context_parallel_degree\": 4}",
+         16,
+         2,
+         {8, 8, 8},
+         4,
+         false,
+         8,
+         1,
+         NULL},
+        {MICRO(2) ", \"parallelism\": {\"data_parallel_shard_degree\": 8, "
+                  "\"data_parallel_replicate_degree\": 2, \"context_parallel_degree\": 2}",
+         16,
+         2,
+         {0, 0, 0},
+         0,
+         false,
+         0,
+         0,
+         "8 shards x 2 replicas x 2 of a sequence are not 16 ranks"},
+        {MICRO(2) NATIVE("\"params\": 2, \"sequence\": 3"),
+         6,
+         1,
+         {0, 0, 0},
+         0,
+         false,
+         0,
+         0,
+         "sharding.sequence: 3 must divide the ranks of a node, 6, and divide params (P) = 2 or be "
+         "a multiple of it; these would work: 1, 2, 6"},
+        {MICRO(2) CUT(8), 8, 2, {0, 0, 0}, 0, false, 0, 0, "these would work: 1, 2, 4"},
+        {MICRO(2) TRAIN(7) STEPS(2) CUT(2),
+         8,
+         2,
+         {0, 0, 0},
+         0,
+         false,
+         0,
+         0,
+         "x 4 data ranks (ranks / sharding.sequence) = 16"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[1024];
+        snprintf(text, sizeof text, "{%s%s}", RUN_BASE, cases[i].text);
+        mics_run *run = load_good(text);
+        const mics_status status = mics_run_resolve(run, cases[i].ranks, cases[i].nodes);
+        if ((status != MICS_OK) != (cases[i].part != NULL))
+            fail_msg("%s: %s", text, seen.line);
+        if (cases[i].part != NULL)
+            ASSERT_SAID(&seen, cases[i].part);
+        if (cases[i].part == NULL)
+            assert_int_equal(run->sequence, cases[i].sequence);
+        assert_memory_equal(&run->sharding, &cases[i].sharding, sizeof run->sharding);
+        assert_int_equal(run->sharding_auto, cases[i].is_auto);
+        assert_int_equal(run->global_batch, cases[i].train);
+        assert_int_equal(run->micro_steps, cases[i].steps);
+        mics_run_close(run);
+    }
+    check_refused(RUN_WITH("\"sharding\": {\"sequence\": 2}, \"sequence_parallel_degree\": 4"),
+                  MICS_ERR_INVALID, "4 contradicts sharding.sequence 2; leave one out");
+}
+
 static void test_min_replicas(void **state)
 {
     (void)state;
@@ -333,6 +431,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_batch, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sharding, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sources_conflict, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_sequence, setup, teardown),
         cmocka_unit_test_setup_teardown(test_auto_sharding, setup, teardown),
         cmocka_unit_test_setup_teardown(test_min_replicas, setup, teardown),
         cmocka_unit_test_setup_teardown(test_open_batch, setup, teardown),

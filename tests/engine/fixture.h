@@ -56,7 +56,7 @@ typedef struct fixture_case {
     int32_t experts;                       // ranks that keep different ones; 0: 1
     int32_t sequence;                      // ranks that share sequences; 0: 1
     int32_t sequences, micro_steps, steps; // sequences of the global batch
-    int32_t prefetch, layered_micro_steps;
+    int32_t prefetch, layered_micro_steps, offload_units;
     int32_t threads; // of a rank; 0: 1
     bool rehearse;   // the products, before the first step
     bool graphs;
@@ -320,6 +320,7 @@ static inline mics_status fixture_check_step(fixture_run *run, mics_engine *engi
     const mics_bytes predicted = step_bytes_of(run->schedule, rank, completes);
     RANKS_EXPECT(run->results[rank].sent.intra == predicted.intra);
     RANKS_EXPECT(run->results[rank].sent.inter == predicted.inter);
+    RANKS_EXPECT(run->results[rank].copied_bytes == mics_schedule_copied_bytes(run->schedule));
     RANKS_EXPECT(exchanges == step_exchanges_of(run->schedule, rank, completes));
     RANKS_EXPECT(completes == (step > 1 && run->left_over[rank]));
     run->left_over[rank] = fixture_leaves(run, step) &&
@@ -493,6 +494,7 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .micro_steps = run->want.micro_steps,
         .prefetch = run->want.prefetch,
         .layered_micro_steps = run->want.layered_micro_steps,
+        .offload_units = run->want.offload_units,
         .recompute = run->want.recompute ? mics_recompute_all(true) : run->want.parts,
         .gather = run->want.ring_gathers ? MICS_ALGORITHM_RING : algorithm,
         .reduce = run->want.ring_reductions ? MICS_ALGORITHM_RING : algorithm,

@@ -66,8 +66,9 @@ static void check_family(fixture_case kind)
 
 static const char llama[] =
     "{\"model_type\": \"llama\", " GROUPED "\"attention_dropout\": 0.2, " TIED;
-static const char neox[] = "{\"model_type\": \"gpt_neox\", " SHAPE
-                           "\"attention_dropout\": 0.1, \"hidden_dropout\": 0.15, " TIED;
+static const char neox[] =
+    "{\"model_type\": \"gpt_neox\", " SHAPE
+    "\"attention_dropout\": 0.1, \"hidden_dropout\": 0.15, \"rotary_pct\": 0.5, " TIED;
 static const char qwen3[] = "{\"model_type\": \"qwen3\", " GROUPED "\"head_dim\": 4, " TIED;
 static const char bert[] =
     "{\"model_type\": \"bert\", \"architectures\": [\"BertForMaskedLM\"], " SHAPE

@@ -160,6 +160,7 @@ static const change_row changes[] = {
     {"sharding.grads", "1", REFUSED, PLAIN, NULL}, // parameters would be sharded further
     {"sharding.optimizer", "1", REFUSED, PLAIN, NULL},
     {"sharding.experts", "1", SAME, PLAIN, NULL},
+    {"sharding.sequence", "1", SAME, PLAIN, NULL},
     {"train_batch_size", "16", PHASE, PLAIN, "gradient_accumulation_steps=4"},
     {"train_micro_batch_size_per_gpu", "1", SAID, PLAIN, "gradient_accumulation_steps=4"},
     {"gradient_accumulation_steps", "1", SAID, PLAIN, "train_micro_batch_size_per_gpu=4"},

@@ -9,6 +9,7 @@
 // the gradient of the unit's output, which the next unit left. A sum hands its gradient on as it
 // is.
 #include "mics/core/schedule.h"
+#include "mics/log.h"
 #include "models.h"
 #include <stdlib.h>
 
@@ -33,6 +34,7 @@ typedef struct machine {
     int64_t tokens;
     int32_t micro_step, in_flight;
     int32_t *cells; // (activation_elems) index of a value; 0: nothing
+    int32_t *host;  // (offload_elems) of each micro-batch in flight, likewise
     value *values;
     int32_t value_count;
     bool written[IN_FLIGHT][UNITS][PARAMS]; // gradients, in the micro-step of each place in flight
@@ -339,6 +341,21 @@ static void run_unit_backward(machine *m, int32_t unit)
 
 // ---- a schedule ----
 
+// A unit's block between the arena and host memory; what it leaves must not be needed.
+static void copy_block(machine *m, int32_t unit, bool stores)
+{
+    const mics_unit_plan *plan = &m->schedule->units[unit];
+    if (unit < 0 || plan->host_at < 0)
+        return;
+    int32_t *inner =
+        m->cells + mics_schedule_in_flight_at(m->schedule, plan->kept_at, m->in_flight);
+    int32_t *outer = m->host + plan->host_at + m->in_flight * m->schedule->offload_elems;
+    const size_t bytes = (size_t)plan->kept_elems * sizeof *inner;
+    memcpy(stores ? outer : inner, stores ? inner : outer, bytes);
+    if (stores)
+        memset(inner, 0, bytes);
+}
+
 // One unit for all of a layered group.
 static void visit_unit(machine *m, int32_t turn, int32_t unit, bool backward)
 {
@@ -349,6 +366,7 @@ static void visit_unit(machine *m, int32_t turn, int32_t unit, bool backward)
             run_unit_backward(m, unit);
         else
             run_unit_forward(m, unit);
+        copy_block(m, backward ? m->schedule->units[unit].displaced : unit, !backward);
     }
     m->in_flight = 0;
 }
@@ -362,7 +380,10 @@ static void run_schedule(const mics_schedule *schedule)
                  .value_count = 1};
     m.cells = calloc((size_t)schedule->activation_elems, sizeof *m.cells);
     m.values = calloc(VALUES, sizeof *m.values);
+    m.host = calloc((size_t)(schedule->spec.layered_micro_steps * schedule->offload_elems) + 1,
+                    sizeof *m.host);
     assert_non_null(m.cells);
+    assert_non_null(m.host);
     assert_non_null(m.values);
     for (int32_t turn = 0; turn < 2; turn++) {
         memset(m.written, 0, sizeof m.written);
@@ -375,6 +396,7 @@ static void run_schedule(const mics_schedule *schedule)
     for (int32_t u = 0; u < model->unit_count; u++) // an evaluation
         run_unit_forward(&m, u);
     free(m.cells);
+    free(m.host);
     free(m.values);
 }
 
@@ -383,6 +405,7 @@ static void must_equal(const mics_schedule *own, const mics_schedule *taken)
     assert_null(taken->spec.like);
     assert_int_equal(own->activation_elems, taken->activation_elems);
     assert_int_equal(own->in_flight_elems, taken->in_flight_elems);
+    assert_int_equal(own->offload_elems, taken->offload_elems);
     assert_int_equal(own->workspace_losses, taken->workspace_losses);
     assert_memory_equal(&own->ledger, &taken->ledger, sizeof own->ledger);
     for (int32_t u = 0; u < own->spec.model->unit_count; u++) {
@@ -437,15 +460,23 @@ static void check_model(mics_memory *memory, const mics_model *model)
         if (i % 4 == 3) // its backward computes the loss forward, too
             spec.preference = (mics_preference){MICS_PREFERENCE_DPO, 0.1, 0};
         for (int way = 0; way < FORMS * IN_FLIGHT; way++) {
-            int64_t *most = &elems[way / FORMS];
+            int64_t *kept = &elems[way / FORMS];
             spec.recompute = forms[way % FORMS];
             spec.layered_micro_steps = 1 + way / FORMS;
-            ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
-            run_schedule(schedule);
-            check_like(memory, spec, schedule);
-            *most = way % FORMS == 0 ? schedule->in_flight_elems : *most;
-            assert_true(schedule->in_flight_elems <= *most);
-            mics_schedule_close(schedule);
+            spec.offload_units = 0;
+            for (int32_t most = 0; spec.offload_units <= most; spec.offload_units++) {
+                ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
+                most = schedule->offload_max;
+                if (spec.offload_units == 0 && way % FORMS == 0)
+                    *kept = schedule->in_flight_elems;
+                assert_true(schedule->in_flight_elems <= *kept);
+                run_schedule(schedule);
+                check_like(memory, spec, schedule);
+                mics_schedule_close(schedule);
+            }
+            const bool muted = mics_log_mute(true);
+            assert_int_equal(mics_schedule_open(memory, &spec, &schedule), MICS_ERR_INVALID);
+            (void)mics_log_mute(muted);
         }
     }
 }
@@ -455,7 +486,7 @@ static void test_gpt2(void **state)
     (void)state;
     mics_memory *memory = NULL;
     ASSERT_OK(mics_memory_open(&memory));
-    for (int layers = 1; layers <= 4; layers++) {
+    for (int layers = 1; layers <= 6; layers++) {
         mics_model *model = model_gpt2(memory, layers, layers % 2 == 0);
         check_model(memory, model);
         mics_model_close(model);

@@ -54,6 +54,8 @@ static mics_schedule_spec spec_of(const mics_model *model, const mics_mesh *mesh
     spec.evaluation_only = take(&from, 9) == 0;
     spec.all_reduces = take(&from, 4) == 0;
     spec.optimizer = (mics_optimizer_kind)take(&from, MICS_OPTIMIZER_KINDS);
+    const int32_t more = mics_model_computing_units(model) - 1 - MICS_OFFLOAD_PLACES;
+    spec.offload_units = more > 0 ? take(&from, (uint32_t)more + 1) : 0;
     return spec;
 }
 
@@ -505,6 +507,89 @@ static void take_no_room_to_join(mics_schedule *s)
     s->coalesced_bytes[MICS_STREAM_INTER] = 0;
 }
 
+// The nth step of a kind that waits for a copy.
+static mics_step *find_waiting(mics_schedule *s, mics_step_kind kind, int nth)
+{
+    for (int i = 0;; i++) {
+        mics_step *step = find(s, kind, MICS_STAGE_WHOLE, i);
+        if (step->wait[MICS_STREAM_COPY] >= 0 && nth-- == 0)
+            return step;
+    }
+}
+
+static void overwrite_the_unstored(mics_schedule *s)
+{
+    find_waiting(s, MICS_STEP_FORWARD, 3)->wait[MICS_STREAM_COPY] = -1;
+}
+
+static void read_before_the_fetch(mics_schedule *s)
+{
+    find_waiting(s, MICS_STEP_BACKWARD, 3)->wait[MICS_STREAM_COPY] = -1;
+}
+
+static void store_before_forward(mics_schedule *s)
+{
+    forget_waits(find(s, MICS_STEP_STORE, MICS_STAGE_WHOLE, 2));
+}
+
+static void store_elsewhere(mics_schedule *s)
+{
+    find(s, MICS_STEP_STORE, MICS_STAGE_WHOLE, 1)->to += 16;
+}
+
+static void store_a_part(mics_schedule *s)
+{
+    find(s, MICS_STEP_STORE, MICS_STAGE_WHOLE, 1)->block_elems -= 16;
+}
+
+static void fetch_too_early(mics_schedule *s)
+{
+    int32_t *wait = &find(s, MICS_STEP_FETCH, MICS_STAGE_WHOLE, 1)->wait[MICS_STREAM_COMPUTE];
+    do
+        --*wait;
+    while (!mics_step_is_compute(&s->lists[MICS_PHASE_TRAIN].steps[*wait]));
+}
+
+static void fetch_before_the_backward(mics_schedule *s)
+{
+    forget_waits(find(s, MICS_STEP_FETCH, MICS_STAGE_WHOLE, 0));
+}
+
+static void fetch_anothers(mics_schedule *s)
+{
+    find(s, MICS_STEP_FETCH, MICS_STAGE_WHOLE, 3)->in_flight ^= 1;
+}
+
+static void compute_a_copy(mics_schedule *s)
+{
+    find(s, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, 1)->kind = MICS_STEP_STORE;
+}
+
+// An op of the first layer that runs again, or of a kind.
+static int32_t find_op(const mics_schedule *s, bool again, mics_op_kind kind)
+{
+    int32_t op = 0;
+    while (again ? !s->units[1].again[op] : s->spec.model->units[1].ops[op].kind != kind)
+        op++;
+    return op;
+}
+
+static void keep_what_is_made_again(mics_schedule *s)
+{
+    s->units[1].again[find_op(s, true, MICS_OP_KINDS)] = false;
+}
+
+static void multiply_again(mics_schedule *s)
+{
+    s->units[1].again[find_op(s, false, MICS_OP_LINEAR)] = true;
+}
+
+static void share_what_is_kept(mics_schedule *s)
+{
+    const int32_t op = find_op(s, false, MICS_OP_LINEAR);
+    s->units[1].tensor_at[s->spec.model->units[1].ops[op].out] = s->in_flight_elems;
+}
+
 typedef struct mutant {
     const char *name, *said;
     mics_sharding sharding; // of 16 ranks on 2 nodes
@@ -548,6 +633,9 @@ static const mutant mutants[] = {
     {"updated twice", "invariant 11:", {8, 8, 16}, false, update_one_unit_twice},
     {"norm too early", "invariant 11:", {2, 2, 4}, false, norm_before_the_sums},
     {"ledger", "invariant 12:", {2, 2, 4}, false, count_a_byte_more},
+    {"not kept", "invariant 1 of recompute.c", {2, 2, 4}, false, keep_what_is_made_again},
+    {"kept elsewhere", "invariant 1 of recompute.c", {2, 2, 4}, false, share_what_is_kept},
+    {"multiplied again", "invariant 2 of recompute.c", {2, 2, 4}, false, multiply_again},
     {"no room", "invariant 12:", {8, 8, 16}, false, take_no_room_to_join},
 };
 
@@ -568,8 +656,20 @@ static const mutant of_matrices[] = {
     {"too many", "owners of unit 1 break invariant 3:", {2, 2, 4}, false, own_all_of_a_unit},
 };
 
+static const mutant of_copies[] = {
+    {"overwritten unstored", "invariant 15:", {2, 2, 4}, false, overwrite_the_unstored},
+    {"not fetched", "invariant 14:", {2, 2, 4}, false, read_before_the_fetch},
+    {"stored too early", "invariant 14:", {2, 2, 4}, false, store_before_forward},
+    {"stored elsewhere", "invariant 14:", {2, 2, 4}, false, store_elsewhere},
+    {"stored in part", "invariant 14:", {2, 2, 4}, false, store_a_part},
+    {"fetched too early", "invariant 15:", {2, 2, 4}, false, fetch_too_early},
+    {"fetched before backward", "invariant 15:", {2, 2, 4}, false, fetch_before_the_backward},
+    {"another micro-batch's", "invariant 14:", {2, 2, 4}, false, fetch_anothers},
+    {"a copy that computes", "invariant 2:", {2, 2, 4}, false, compute_a_copy},
+};
+
 static void check_mutant(mics_memory *memory, const mics_model *model, const mutant *m,
-                         mics_optimizer_kind optimizer)
+                         mics_optimizer_kind optimizer, int32_t offload_units)
 {
     const bool joins = m->spoil == take_no_room_to_join;
     const bool early =
@@ -582,6 +682,8 @@ static void check_mutant(mics_memory *memory, const mics_model *model, const mut
                                .boundary = MICS_ALGORITHM_TWO_STAGE,
                                .coalesce_below = joins ? 1 << 20 : 0,
                                .all_reduces = m->all_reduces,
+                               .offload_units = offload_units,
+                               .recompute = {.attention = true, .mlp = true},
                                .optimizer = optimizer};
     mics_schedule *schedule = NULL;
     capture seen;
@@ -606,9 +708,13 @@ static void test_each_invariant_fails(void **state)
     ASSERT_OK(mics_memory_open(&memory));
     mics_model *model = model_gpt2(memory, 3, false);
     for (size_t i = 0; i < sizeof mutants / sizeof mutants[0]; i++)
-        check_mutant(memory, model, &mutants[i], MICS_OPTIMIZER_ADAMW);
+        check_mutant(memory, model, &mutants[i], MICS_OPTIMIZER_ADAMW, 0);
     for (size_t i = 0; i < sizeof of_matrices / sizeof of_matrices[0]; i++)
-        check_mutant(memory, model, &of_matrices[i], MICS_OPTIMIZER_MUON);
+        check_mutant(memory, model, &of_matrices[i], MICS_OPTIMIZER_MUON, 0);
+    mics_model_close(model);
+    model = model_gpt2(memory, 6, false);
+    for (size_t i = 0; i < sizeof of_copies / sizeof of_copies[0]; i++)
+        check_mutant(memory, model, &of_copies[i], MICS_OPTIMIZER_ADAMW, 4);
     mics_model_close(model);
     assert_int_equal(mics_memory_close(memory), 0);
 }

@@ -234,9 +234,9 @@ typedef struct mics_unit_plan {
     // lies at a time.
     bool *again;
     bool forward_in_backward; // nothing is kept but the input: recomputed whole, or the loss
-    // Of the arena: what is saved beside the input for each micro-batch in flight, what lies in the
-    // part that is one unit's at a time, and what lives inside one step.
-    int64_t saved_elems, shared_elems, scratch_elems;
+    // Of the arena: what lies in the part that is one unit's at a time, and what lives inside one
+    // step.
+    int64_t shared_elems, scratch_elems;
     double flops[2]; // of a forward, and of a backward
 } mics_unit_plan;
 
@@ -374,6 +374,7 @@ typedef struct mics_schedule {
     int64_t activation_elems; // of the activation arena; floats, unless MIXED
     int64_t in_flight_elems;  // of them, those of one micro-batch in flight
     int64_t offload_elems;    // in host memory, of one micro-batch in flight
+    int32_t offload_max;      // the most that spec.offload_units may be
     int64_t workspace_elems;  // floats: the largest op workspace, then one loss a token
     int64_t workspace_losses; // where those losses begin; of pairs behind them as many row_scales
     // int32 of a micro-batch in flight: inputs, targets, on accelerators their order, and all
@@ -454,6 +455,17 @@ mics_range mics_schedule_unit_params(const mics_schedule *schedule, int32_t unit
  * Returns: true where the computation is one step.
  */
 bool mics_schedule_ends_pass(const mics_schedule *schedule, const mics_step *step);
+
+/* Whether FORWARD or BACKWARD runs an op of its unit forward. Pure.
+ *
+ * Needs:   op >= 0.
+ */
+static inline bool mics_schedule_runs(const mics_schedule *schedule, const mics_step *step,
+                                      int32_t op)
+{
+    return op >= step->part.op && op < step->part.op_end &&
+           (step->kind == MICS_STEP_FORWARD || schedule->units[step->unit].again[op]);
+}
 
 /* Whether a unit is read where its shards lie (mics_schedule_spec.share_params). Pure.
  *
@@ -672,6 +684,9 @@ mics_bytes mics_schedule_all_bytes(const mics_schedule *schedule, mics_phase pha
 /* The same for one stage of one kind of step only, over all ranks. Pure. */
 mics_bytes mics_schedule_kind_bytes(const mics_schedule *schedule, mics_phase phase,
                                     mics_step_kind kind, mics_step_stage stage);
+
+/* Bytes a rank copies to host memory and back in one run of the training list. Pure. */
+int64_t mics_schedule_copied_bytes(const mics_schedule *schedule);
 
 /* FLOPs a rank computes in one run of a list, recomputation included. Pure. */
 double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase);

@@ -97,7 +97,7 @@ double part_us(const mics_schedule *schedule, const mics_cluster *cluster, mics_
 {
     pass p = pass_begin(schedule, cluster, math, step->unit);
     for (int32_t op = step->part.op; op < step->part.op_end; op++) {
-        if (step->kind == MICS_STEP_FORWARD || schedule->units[step->unit].again[op])
+        if (mics_schedule_runs(schedule, step, op))
             add_forward(&p, &p.unit->ops[op]);
     }
     for (int32_t i = step->part.call; i < step->part.call_end; i++)

@@ -11,7 +11,7 @@ mics_status run_validation_find_loss(run_validation *self, double *loss_out)
     const run_context *context = self->context;
     const mics_run *run = context->job->run;
     const int64_t end = run->validation_batches * run->global_batch;
-    const int64_t samples = run->micro_batch * context->rank->comm->ranks;
+    const int64_t samples = run->micro_batch * run_job_data_ranks(context->job);
     double sum = 0, counted = 0, sums[MICS_PREFERENCE_SUMS] = {0};
     for (int64_t first = 0; first < end; first += samples) {
         mics_step_result result;
