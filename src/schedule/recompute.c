@@ -24,12 +24,16 @@ static void mark(lifetime *lives, int32_t tensor)
 static void mark_read(const mics_model *model, const mics_unit *unit, const mics_op *op,
                       lifetime *lives)
 {
-    const mics_op_shape shape = mics_op_shape_get(model, unit, op, (mics_batch){.threads = 1});
-    mark(lives, mics_op_def_get(op->kind)->backward_reads_out ? op->out : -1);
+    const mics_op_def *def = mics_op_def_get(op->kind);
+    mark(lives, def->backward_reads_out ? op->out : -1);
     mark(lives, op->stats);
     mark(lives, op->routes);
-    for (int i = 0; i < MICS_OP_INPUTS; i++)
+    for (int i = 0; i < MICS_OP_INPUTS; i++) {
+        if (!def->backward_reads_in[i])
+            continue;
+        const mics_op_shape shape = mics_op_shape_get(model, unit, op, (mics_batch){.threads = 1});
         mark(lives, mics_op_keeps_in(&shape, i) ? op->in[i] : -1);
+    }
 }
 
 static bool is_made_again(const mics_unit *unit, const bool *again, int32_t tensor)

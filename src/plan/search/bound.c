@@ -329,6 +329,8 @@ static double bare_us(const mics_planner *planner, const mics_plan_choice *choic
                       const structures *s, const class_cost *classes)
 {
     double us = 0;
+    if (planner->experts > 1 && recomputes_some(choice->recompute))
+        return 0; // where parts of passes come between is not counted
     for (int32_t c = 0; c < planner->class_count; c++)
         us += structure_count(s, COUNT_BARE, c, choice_groups(choice)) * classes[c].gather.us;
     return us;

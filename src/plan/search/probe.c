@@ -123,7 +123,7 @@ mics_status probe_classes(mics_planner *planner)
         planner->classes[planner->class_of[u]].held += mics_layered_holds(model, (int32_t)u);
         count_forwarded(planner, (int32_t)u);
     }
-    planner->reads_alike = planner->experts == 1 && reads_alike(model);
+    planner->reads_alike = reads_alike(model);
     planner->first_class = planner->class_of[0];
     planner->last_class = planner->class_of[last_written(model)];
     return MICS_OK;
@@ -377,11 +377,6 @@ static mics_recompute without_whole(mics_recompute recompute)
     return recompute;
 }
 
-static bool is_mixed(mics_recompute recompute)
-{
-    return recompute.units > 0 && recompute.units != MICS_RECOMPUTE_ALL;
-}
-
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -462,7 +457,7 @@ mics_status batch_of(mics_planner *planner, const mics_plan_choice *choice, batc
     const batch_probe *kept = NULL, *all = NULL;
     mics_plan_choice form = *choice;
     int32_t layer = 0;
-    if (is_mixed(choice->recompute)) {
+    if (recomputes_some(choice->recompute)) {
         form.recompute = mics_recompute_all(true);
         MICS_TRY(probe_batch(planner, &form, &all));
         form.recompute = without_whole(choice->recompute);

@@ -128,6 +128,12 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
 mics_status probe_boundary(mics_planner *planner, int32_t degree, bool all_reduces, double *us_out,
                            double *update_us_out);
 
+/* Whether some layers are recomputed whole, and others not. */
+static inline bool recomputes_some(mics_recompute recompute)
+{
+    return recompute.units > 0 && recompute.units != MICS_RECOMPUTE_ALL;
+}
+
 /* The same of any form, made up of that without layers that are recomputed whole and that of all, and
  * without a schedule of its own; `batch_out` borrows theirs. */
 mics_status batch_of(mics_planner *planner, const mics_plan_choice *choice, batch_probe *batch_out);

@@ -133,24 +133,32 @@ static mics_status list_alone(search *s, const mics_plan_choice *choice, double 
     return keep_candidate(s, &c);
 }
 
+static bool layers_by_rule(const search *s)
+{
+    return s->space->layered_by_rule && s->space->layered_micro_steps == 0;
+}
+
+// With what just makes it fit recomputed, at either end, or everything, where that is open.
 static mics_status list_choice(search *s, const mics_plan_choice *choice)
 {
-    double bytes = 0;
+    double bytes = 0, other = 0;
+    bool fitting = false, some = false;
     MICS_TRY(list_alone(s, choice, &bytes));
     if (s->space->recompute_given || mics_recomputes(choice->recompute) || fits(s, bytes))
         return MICS_OK;
-    // Of each kind the fewest layers at either end with which it fits.
-    for (int way = 0; way < 8; way++) {
+    for (int last = 0; last < 2; last++) {
         mics_plan_choice partly = *choice;
-        partly.recompute = (mics_recompute){0, way % 2 == 1, way / 2 % 2 == 1, way / 4 == 1};
-        MICS_TRY(fewest_units(s->at, &partly, &partly.recompute.units));
-        if (partly.recompute.units < 0 || (partly.recompute.units == 0 && partly.recompute.last))
+        MICS_TRY(least_recompute(s->at, choice, bytes, last == 1, &partly.recompute, &fitting));
+        if (!fitting || partly.recompute.last != (last == 1))
             continue;
-        if (s->space->layered_by_rule && s->space->layered_micro_steps == 0)
+        some = true;
+        if (layers_by_rule(s))
             MICS_TRY(layered_by_rule(s->at, &partly, &partly.layered_micro_steps));
-        MICS_TRY(list_alone(s, &partly, &bytes));
+        MICS_TRY(list_alone(s, &partly, &other));
     }
-    return MICS_OK;
+    mics_plan_choice whole = *choice;
+    whole.recompute = mics_recompute_all(true);
+    return some || layers_by_rule(s) ? MICS_OK : list_alone(s, &whole, &other);
 }
 
 // As many as are given, or as training takes; else 1, 2, 4 ... layered micro-steps, as far as that
@@ -159,7 +167,7 @@ static mics_status list_layered(search *s, mics_plan_choice choice)
 {
     bool all = false;
     choice.layered_micro_steps = s->space->layered_micro_steps;
-    if (choice.layered_micro_steps == 0 && s->space->layered_by_rule)
+    if (layers_by_rule(s))
         MICS_TRY(layered_by_rule(s->at, &choice, &choice.layered_micro_steps));
     if (choice.layered_micro_steps > 0)
         return list_choice(s, &choice);
@@ -179,7 +187,8 @@ static mics_status list_batch(search *s, mics_plan_choice choice)
     const mics_plan_space *space = s->space;
     const mics_recompute given = space->recompute;
     const bool open = space->recompute_open && given.units > 0;
-    for (int way = 0; way < (space->recompute_given && !open ? 1 : 2); way++) {
+    for (int way = 0; way < (open || (layers_by_rule(s) && !space->recompute_given) ? 2 : 1);
+         way++) {
         choice.recompute = mics_recompute_all(way == 1);
         if (space->recompute_given)
             choice.recompute = given;
