@@ -16,6 +16,7 @@
 #include "ops/lora/cases.h"
 #include "ops/rmsnorm/cases.h"
 #include "ops/rotary/cases.h"
+#include "ops/sequence_blocks/cases.h"
 #include "ops/sigmoid_gate/cases.h"
 #include "ops/swiglu/cases.h"
 
@@ -32,10 +33,11 @@ static void walk(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        CASES(activation), CASES(add),       CASES(cast),         CASES(attention),
-        CASES(dropout),    CASES(embedding), CASES(gelu),         CASES(head_norm),
-        CASES(layernorm),  CASES(linear),    CASES(lm_head),      CASES(lora),
-        CASES(rmsnorm),    CASES(rotary),    CASES(sigmoid_gate), CASES(swiglu)};
+        CASES(activation),     CASES(add),       CASES(cast),         CASES(attention),
+        CASES(dropout),        CASES(embedding), CASES(gelu),         CASES(head_norm),
+        CASES(layernorm),      CASES(linear),    CASES(lm_head),      CASES(lora),
+        CASES(rmsnorm),        CASES(rotary),    CASES(sigmoid_gate), CASES(swiglu),
+        CASES(sequence_blocks)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return op_walk_tests(tests);

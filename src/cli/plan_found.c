@@ -308,7 +308,7 @@ static const char footnotes[] =
     "sequences of one x micro-steps;\n"
     "rec: recomputed; pre: units gathered ahead; lay: layered micro-steps; g/r: gathers and "
     "reductions by ring (r)\n"
-    "or in two stages (2).\n";
+    "or in two stages (2); e: early replica gathers.\n";
 
 static const char footnote_wide[] =
     "gather, reduce, 2nd hop: time that computation waits for them; gather holds parameter sync; "

@@ -104,7 +104,9 @@ void cli_plan_choice(printer *r, const mics_plan_entry *entry)
                             (int)c->prefetch),
                 cell_column(cell_int("layered_micro_steps", layered), 4, "lay", family ? "%d" : "-",
                             (int)layered),
-                CELL_SHOWN(5, "g/r ", "%s ", family ? ways_text(c).text : "--"),
+                CELL_SHOWN(5, "g/r ", "%s%c", family ? ways_text(c).text : "--",
+                           c->early_gathers ? 'e' : ' '),
+                cell_flag("early_gathers", c->early_gathers),
                 cell_words("gather", c->gather_two_stage ? "two-stage" : "ring"),
                 cell_words("reduce", c->reduce_two_stage ? "two-stage" : "ring"));
     if (r->json)

@@ -61,6 +61,9 @@ static inline const mics_json_value *mics_adopt_at(const config *run, const char
     return mics_json_at(run->run.json, path);
 }
 
+/* Makes an object of "sharding": "auto", which says the same, for a value that goes into it. */
+mics_status mics_adopt_open_sharding(config *run);
+
 /* True when the value is there, and not null. */
 bool mics_adopt_has(const config *run, const char *path);
 /* True where DeepSpeed's configuration is given beside the arguments, and not empty. */

@@ -41,13 +41,11 @@ static mics_status put_members(config *run, const adopted_key *row, const mics_j
 
 // ---- sequences ----
 
-// Beside "sharding": "auto", which is what an object without degrees is.
 static mics_status put_sequence(config *run, const adopted_key *row, const mics_json_value *value)
 {
     char text[TEXT_BYTES];
     mics_config_value_text(value, text, sizeof text);
-    if (mics_adopt_is_auto(mics_adopt_at(run, "sharding")))
-        MICS_TRY(mics_json_set(run->run.json, "sharding", "{}"));
+    MICS_TRY(mics_adopt_open_sharding(run));
     return mics_adopt_put(run, "sharding.sequence", text, row->path, row->origin);
 }
 

@@ -31,6 +31,13 @@ bool mics_adopt_is_auto(const mics_json_value *value)
     return text != NULL && strcmp(text, "auto") == 0;
 }
 
+mics_status mics_adopt_open_sharding(config *run)
+{
+    return mics_adopt_is_auto(mics_adopt_at(run, "sharding"))
+               ? mics_json_set(run->run.json, "sharding", "{}")
+               : MICS_OK;
+}
+
 bool mics_adopt_has(const config *run, const char *path)
 {
     return mics_json_type_of(mics_adopt_at(run, path)) != MICS_JSON_NULL;

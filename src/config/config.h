@@ -207,8 +207,10 @@ typedef struct mics_run {
     int32_t min_replicas;       // copies of every state that "sharding": "auto" keeps at least
     int32_t threads;            // a rank; 0: cores / ranks of the node
     int32_t prefetch;           // units gathered ahead
-    bool prefetch_auto; // `prefetch` is the depth that the sharding is chosen with; then the
-                        // caller takes the first of mics_prefetch_candidate that fits
+    bool prefetch_auto;      // `prefetch` is the depth that the sharding is chosen with; then the
+                             // caller takes the first of mics_prefetch_candidate that fits
+    bool early_gathers;      // mics_schedule_spec's
+    bool early_gathers_auto; // they are as planned, or by rule, and that is not settled yet
     mics_recompute recompute;
     bool rounded_sums;  // mics_schedule_spec's, as data_types.grad_accum_dtype
     bool gemm_autotune; // on GPUs

@@ -291,6 +291,10 @@ static const key rows[] = {
              "auto: 1 on one node, else as many as at most double the state and a micro-batch",
          .help = "micro-batches in flight (layered accumulation): a unit is gathered, and its "
                  "gradients reduced, once for so many; takes activations for each")},
+    {SWITCH("run.early_gathers", early_gathers, false, SHOW(run.early_gathers),
+            .automatic = "auto: as planned; else where parameter syncs are twice the bytes",
+            .help = "replica gathers (sharding.optimizer below the ranks) run beside backward, and "
+                    "not beside the next forward; bits are the same")},
     {CHOICE("run.collectives", collectives, collectives, "auto", .flags = KEY_KEPT,
             .help = "algorithm of gathers and reductions; \"auto\": gathers as a short timing "
                     "finds, reductions in two stages")},

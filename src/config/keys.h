@@ -179,6 +179,7 @@ typedef struct config {
     const char *fsdp_strategy;              // NULL: not given
     bool hierarchical, sdp_hierarchical, overlap;
     int32_t prefetch;            // as asked for
+    bool early_gathers;          // as asked for
     int32_t layered_micro_steps; // as asked for; 0: "auto"
     int64_t zero_threshold, sdp_threshold;
     const char *collectives, *loss_on, *too_long, *objective;

@@ -521,6 +521,8 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
     run->run.kept_ranks = (int32_t)run->kept_ranks;
     run->run.prefetch = run->prefetch; // what was chosen for another mesh counts no more
     run->run.layered_micro_steps = run->layered_micro_steps; // nor this
+    run->run.early_gathers = run->early_gathers;
+    run->run.early_gathers_auto = !mics_config_valued(run, "run.early_gathers");
     mics_config_set_origin(run, "run.layered_micro_steps", NULL);
     run->sharding_origin = sharding.origin;
     mics_config_settle_boundary(run, ranks / nodes);

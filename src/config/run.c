@@ -39,6 +39,8 @@ static mics_status apply_set(config *run, const char *set)
     if (equals == NULL || equals == set || (size_t)(equals - set) >= sizeof path)
         return mics_fail(MICS_ERR_INVALID, "--set %s: must be KEY=VALUE, as in run.steps=20", set);
     snprintf(path, sizeof path, "%.*s", (int)(equals - set), set);
+    if (strncmp(path, "sharding.", 9) == 0)
+        MICS_TRY(mics_adopt_open_sharding(run));
     int32_t index = mics_config_find(path);
     // null unsets it, as any other key; a folder called null is written in quotes.
     if (index >= 0 && mics_config_key(index)->type == KEY_TEXT && equals[1] != '"' &&

@@ -195,6 +195,8 @@ static void take(const mics_plan_choice *choice, mics_run *run)
     run->micro_batch = choice->micro_batch;
     run->micro_steps = choice->micro_steps;
     run->recompute = choice->recompute;
+    run->early_gathers = choice->early_gathers;
+    run->early_gathers_auto = false;
     if (run->prefetch_auto)
         run->prefetch = choice->prefetch;
 }

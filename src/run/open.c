@@ -188,9 +188,10 @@ static void log_rows(const mics_job *job)
     const int64_t rows = run->micro_batch * run->micro_steps * run_job_data_ranks(job);
     if (rows > run->global_batch)
         mics_log(MICS_LOG_INFO,
-                 "%lld of %lld rows of a step count nothing: %lld sequences on %d ranks",
+                 "%lld of %lld rows of a step count nothing: %lld sequences on %d %sranks",
                  (long long)(rows - run->global_batch), (long long)rows,
-                 (long long)run->global_batch, (int)job->world->ranks);
+                 (long long)run->global_batch, (int)run_job_data_ranks(job),
+                 run->sequence > 1 ? "data " : "");
 }
 
 // What the run takes from the one that it resumes, and what it does otherwise.

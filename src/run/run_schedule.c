@@ -15,6 +15,13 @@ static void choose_collectives(const mics_run *run, mics_schedule_spec *spec)
         run->collectives == MICS_COLLECTIVES_RING_GATHERS ? MICS_ALGORITHM_RING : spec->reduce;
 }
 
+// What a sharding has no use for is said once (run_schedule_open).
+static bool gathers_early(const mics_run *run, const mics_schedule_spec *spec)
+{
+    return run->early_gathers_auto ? mics_schedule_early_by_rule(spec)
+                                   : run->early_gathers && mics_schedule_may_gather_early(spec);
+}
+
 mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mics_model *model,
                               const run_budget *budget, mics_schedule **schedule_out)
 {
@@ -47,6 +54,7 @@ mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mi
     MICS_TRY(mics_mesh_init(budget->ranks, budget->nodes, run->sharding, &spec.mesh));
     MICS_TRY(mics_mesh_spread_experts(&spec.mesh, run->experts));
     MICS_TRY(mics_mesh_cut_sequences(&spec.mesh, run->sequence));
+    spec.early_gathers = gathers_early(run, &spec);
     return mics_schedule_open(memory, &spec, schedule_out);
 }
 

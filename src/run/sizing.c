@@ -140,8 +140,9 @@ static mics_status choose_prefetch(mics_memory *memory, mics_run *run, const mic
 static mics_status open_first(mics_memory *memory, mics_run *run, const mics_model *model,
                               const run_budget *budget, mics_schedule **schedule_out)
 {
-    const bool open =
-        (run->sharding_auto && budget->ranks > 1) || run->batch_auto || run->recompute_auto;
+    const bool open = ((run->sharding_auto || (run->sharding_open && run->early_gathers_auto)) &&
+                       budget->ranks > 1) ||
+                      run->batch_auto || run->recompute_auto;
     return open ? run_plan_auto(memory, run, model, budget, schedule_out)
                 : run_schedule_make(memory, run, model, budget, schedule_out);
 }
@@ -153,6 +154,18 @@ static mics_status check_comm_dtypes(const mics_run *run, const run_budget *budg
     const mics_status status = mics_run_check_comm_dtypes(run, budget->ranks, budget->nodes);
     (void)mics_log_demote(before);
     return run->sharding_auto && status == MICS_ERR_INVALID ? MICS_OK : status;
+}
+
+static void settle_early(mics_run *run, const mics_schedule *schedule)
+{
+    const bool early = schedule->spec.early_gathers;
+    if (run->early_gathers && !run->early_gathers_auto && !early)
+        mics_log(MICS_LOG_WARNING,
+                 "run.early_gathers: true changes nothing here: it is for sharding.optimizer below "
+                 "the %d ranks, and run.comm_dtype.boundary \"fp32\"",
+                 (int)schedule->spec.mesh.ranks);
+    run->early_gathers = early;
+    run->early_gathers_auto = false;
 }
 
 // Padding stands at positions of the model, too.
@@ -200,6 +213,7 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
     run->micro_steps = as.micro_steps;
     run->recompute = as.recompute;
     run->prefetch = as.prefetch;
+    settle_early(run, schedule);
     if (run->layered_auto) {
         mics_run_resolve_layered(run, as.layered_micro_steps, layered.why);
         run_layered_warn(run, &layered, schedule, budget);

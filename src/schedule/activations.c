@@ -96,13 +96,6 @@ static int32_t last_reader(const mics_unit *unit, int32_t tensor)
     return last;
 }
 
-int64_t mics_schedule_tensor_elems(const mics_schedule_spec *spec, const mics_tensor *tensor)
-{
-    const int64_t elems = tensor->width * spec->batch.sequences * spec->batch.length;
-    const int64_t elem_bytes = (int64_t)mics_precision_bytes(spec->precision, MICS_MEM_ACTIVATIONS);
-    return tensor->wide ? elems * (int64_t)sizeof(float) / elem_bytes : elems;
-}
-
 static int64_t tensor_elems(const unit_work *work, int32_t tensor)
 {
     return mics_schedule_tensor_elems(work->spec, &work->unit->tensors[tensor]);

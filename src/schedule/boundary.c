@@ -13,17 +13,20 @@
 // gathers are ahead of it, for links to have work meanwhile; more of them would keep the first
 // forward waiting.
 //
-// Early replica gathers (mics_schedule_gathers_early). A replica gather brings back sums, so it needs
-// no norm, and may directly follow its replica scatter. That takes it from the first forward to the
-// last backward, which computes twice as long. It pays where links hold up the forward, and can cost
-// where they hold up the backward. So it is done where the last backward then has at most twice the
-// first forward's bytes between nodes: a backward hides them wherever the forward hides its own. Let
+// Early replica gathers (spec.early_gathers). A replica gather brings back sums, so it needs no norm,
+// and may directly follow its replica scatter. That takes it from the first forward to the last
+// backward, which computes twice as long. It pays where links hold up the forward, and can cost where
+// they hold up the backward: the planner times both. Bits are the same, unless the gather rounds, as
+// the norm is of whole numbers: then it stays behind the norm (mics_schedule_may_gather_early).
+// Where nobody says it (mics_schedule_early_by_rule), they are early where the last backward then has
+// at most twice the first forward's bytes between nodes: a backward hides them wherever the forward
+// hides its own. Let
 // N be all nodes and M those of one optimizer shard's group; a node sends, of a unit's bytes,
 //   scatter or reduction, and parameter sync   (M - 1) / M each
 //   replica scatter, and replica gather        (N - M) / (N M) each
 // so that (M - 1) / M + 2 (N - M) / (N M) <= 2 (M - 1) / M. If P spans nodes, if nothing is sent
 // behind updates between nodes (M = 1), or if parameters travel in fewer bytes than sums, it does not
-// hold. If a gather rounds, it stays behind the norm, which is of whole numbers.
+// hold.
 //
 // Small units share messages: those that follow each other, up to coalesce_below elements in all.
 // They keep no slots at the boundary, so waiting for each other costs no memory but the message.
@@ -68,7 +71,7 @@ static int32_t *new_members(const builder *b)
 // Whether a replica gather directly follows its replica scatter.
 static bool gathers_early(const builder *b)
 {
-    return b->schedule->spec.all_reduces || mics_schedule_gathers_early(&b->schedule->spec);
+    return b->schedule->spec.all_reduces || b->schedule->spec.early_gathers;
 }
 
 // ---- what the step before left: replica gathers, updates, parameter sync ----
@@ -134,16 +137,22 @@ mics_status list_param_sync(builder *b, int32_t unit)
     return MICS_OK;
 }
 
-bool mics_schedule_gathers_early(const mics_schedule_spec *spec)
+bool mics_schedule_may_gather_early(const mics_schedule_spec *spec)
+{
+    return !spec->all_reduces && spec->mesh.sharding.optimizer < spec->mesh.ranks &&
+           spec->boundary_dtype.intra == MICS_COMM_FP32 &&
+           spec->boundary_dtype.inter == MICS_COMM_FP32;
+}
+
+bool mics_schedule_early_by_rule(const mics_schedule_spec *spec)
 {
     const mics_mesh *mesh = &spec->mesh;
     const mics_sharding *s = &mesh->sharding;
     const int64_t per_node = mesh->ranks_per_node, nodes = mesh->ranks / per_node,
                   of_shard = s->optimizer / per_node;
-    const bool rounds = spec->precision != MICS_PRECISION_FP32 ||
-                        spec->params_dtype.inter != MICS_COMM_FP32 ||
-                        spec->boundary_dtype.inter != MICS_COMM_FP32;
-    return !rounds && !spec->all_reduces && s->params <= per_node && s->optimizer < mesh->ranks &&
+    const bool rounds =
+        spec->precision != MICS_PRECISION_FP32 || spec->params_dtype.inter != MICS_COMM_FP32;
+    return !rounds && mics_schedule_may_gather_early(spec) && s->params <= per_node &&
            2 * (nodes - of_shard) <= nodes * (of_shard - 1);
 }
 

@@ -137,6 +137,16 @@ static mics_status check_states(const mics_schedule_spec *spec)
                      mics_state_dtype_text(spec->state_dtype));
 }
 
+static mics_status check_early(const mics_schedule_spec *spec)
+{
+    if (!spec->early_gathers || mics_schedule_may_gather_early(spec))
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "replica gathers can be early where the optimizer's %d of %d ranks leave "
+                     "replicas and sums are sent as fp32, without all_reduces",
+                     (int)spec->mesh.sharding.optimizer, (int)spec->mesh.ranks);
+}
+
 static mics_status check_preference(const mics_schedule_spec *spec)
 {
     const mics_preference *of = &spec->preference;
@@ -204,5 +214,6 @@ mics_status check_schedule_spec(const mics_schedule_spec *spec)
     MICS_TRY(check_dtypes(spec));
     MICS_TRY(check_algorithms(spec));
     MICS_TRY(check_thresholds(spec));
+    MICS_TRY(check_early(spec));
     return check_sizes(spec);
 }

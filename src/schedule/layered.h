@@ -28,7 +28,10 @@ static inline int32_t mics_schedule_layered_micro_steps(int32_t micro_steps,
 }
 
 /* Whether a unit keeps its input alone: computing unit `layer`, counted from 0, where layers 1 to
- * `layers` are those between the first and the loss. Pure. */
+ * `layers` are those between the first and the loss. Pure.
+ *
+ * Needs:   layer >= 0, layers >= 0.
+ */
 static inline bool mics_recompute_is_whole(mics_recompute recompute, int32_t layer, int32_t layers)
 {
     return recompute.units == MICS_RECOMPUTE_ALL ||

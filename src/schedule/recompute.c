@@ -72,6 +72,13 @@ void find_lifetimes(const mics_schedule_spec *spec, int32_t u, const bool *again
 
 // ---- the choice ----
 
+int64_t mics_schedule_tensor_elems(const mics_schedule_spec *spec, const mics_tensor *tensor)
+{
+    const int64_t elems = tensor->width * spec->batch.sequences * spec->batch.length;
+    const int64_t elem_bytes = (int64_t)mics_precision_bytes(spec->precision, MICS_MEM_ACTIVATIONS);
+    return tensor->wide ? elems * (int64_t)sizeof(float) / elem_bytes : elems;
+}
+
 int64_t made_elems(const mics_schedule_spec *spec, const mics_unit *unit, int32_t tensor,
                    bool stats)
 {

@@ -50,9 +50,11 @@ static bool is_in_window(const builder *b, int32_t index, int32_t of)
 // Visits between the update of a unit and the pass that reads the unit, where the updated
 // parameters are sent to other ranks in between. Computation waits for the replica gathers of the
 // update, so the distance is at most one visit; and one visit only before the list's last pass, or
-// where the inter-node transfer takes a whole visit.
+// where the inter-node transfer takes a whole visit. Where those were early, there is no such wait.
 static int32_t updates_ahead(const builder *b, pass p)
 {
+    if (b->schedule->spec.early_gathers)
+        return b->schedule->spec.prefetch;
     return b->schedule->spec.prefetch > 0 && (p.last || sends_far(b));
 }
 

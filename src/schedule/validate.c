@@ -49,6 +49,8 @@
 //      waits for it.
 //  15. Who takes a place in the arena, a forward or a fetch, comes behind all that used the block
 //      which lay there, and behind its STORE if its backward is still to come.
+//  16. An all-to-all has a block for each rank of its op's group, as long as all of what the op makes
+//      over so many, and as the numbers are held.
 // Those of what backward runs again are recompute.c's.
 #include "schedule/validate.h"
 #include "base/free.h"
@@ -171,6 +173,32 @@ static mics_status check_part(validator *v, const mics_step *step)
     return MICS_OK;
 }
 
+// The op that a part ends before: of those that run forward, or of the gradient calls.
+static const mics_op *exchange_behind(const validator *v, const mics_step *part)
+{
+    const mics_unit_plan *plan = &v->schedule->units[part->unit];
+    const mics_unit *unit = &v->schedule->spec.model->units[part->unit];
+    int32_t op = part->part.op_end;
+    while (part->kind == MICS_STEP_BACKWARD && op < unit->op_count && !plan->again[op])
+        op++;
+    return &unit->ops[op < unit->op_count ? op : plan->grads[part->part.call_end].op];
+}
+
+static mics_status check_exchanged(const validator *v, const mics_step *step, const mics_op *op)
+{
+    const mics_schedule_spec *spec = &v->schedule->spec;
+    const bool shares = op->sequence_ranks > 0;
+    const int32_t ranks = shares ? op->sequence_ranks : op->expert_ranks;
+    const mics_tensor *made = &spec->model->units[step->unit].tensors[op->out];
+    if (!mics_op_def_get(op->kind)->travels || group_of(v, step).size != ranks ||
+        step->axis != (shares ? MICS_AXIS_SEQUENCE : MICS_AXIS_EXPERTS) || step->from < 0 ||
+        step->to < 0 || step->dtype.held != step->dtype.sent ||
+        step->block_elems * ranks != mics_schedule_tensor_elems(spec, made) ||
+        step->block_bytes != mics_comm_dtype_bytes(step->dtype.sent, step->block_elems))
+        return validator_broken(v, 16, "an all-to-all is not of what its op makes");
+    return MICS_OK;
+}
+
 static mics_status check_all_to_all(validator *v, const mics_step *step)
 {
     const mics_step *before = v->pass >= 0 ? &v->list->steps[v->pass] : NULL;
@@ -178,11 +206,8 @@ static mics_status check_all_to_all(validator *v, const mics_step *step)
         before->in_flight != step->in_flight || mics_schedule_ends_pass(v->schedule, before) ||
         !validator_precedes(v, v->pass) || v->exchange > v->pass)
         return validator_broken(v, 13, "an all-to-all belongs to no part of a computation");
-    if ((step->axis != MICS_AXIS_EXPERTS && step->axis != MICS_AXIS_SEQUENCE) || step->from < 0 ||
-        step->to < 0)
-        return validator_broken(v, 13, "an all-to-all is of no expert or sequence group");
     v->exchange = v->index;
-    return MICS_OK;
+    return check_exchanged(v, step, exchange_behind(v, before));
 }
 
 static mics_status check_pass(validator *v, const mics_step *step)

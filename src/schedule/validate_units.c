@@ -120,7 +120,7 @@ static bool gathers_early(const validator *v)
 {
     const mics_schedule_spec *spec = &v->schedule->spec;
     return (spec->all_reduces && spec->mesh.sharding.optimizer < spec->mesh.ranks) ||
-           mics_schedule_gathers_early(spec);
+           spec->early_gathers;
 }
 
 // Whether the replica scatter of a unit is done.

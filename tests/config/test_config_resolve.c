@@ -349,6 +349,12 @@ static void test_sequence(void **state)
         assert_int_equal(run->micro_steps, cases[i].steps);
         mics_run_close(run);
     }
+    static const char *const sets[] = {"sharding=auto", "sharding.sequence=2"};
+    mics_run *run = NULL;
+    ASSERT_OK(mics_run_parse(memory, "run.json", RUN_PLAIN, sets, 2, &run));
+    ASSERT_OK(mics_run_resolve(run, 8, 2));
+    assert_true(run->sharding_auto && run->sequence == 2);
+    mics_run_close(run);
     check_refused(RUN_WITH("\"sharding\": {\"sequence\": 2}, \"sequence_parallel_degree\": 4"),
                   MICS_ERR_INVALID, "4 contradicts sharding.sequence 2; leave one out");
 }

@@ -60,10 +60,11 @@ typedef struct fixture_case {
     int32_t threads; // of a rank; 0: 1
     bool rehearse;   // the products, before the first step
     bool graphs;
-    bool recompute, untied, hierarchical, share_params;
+    bool early_gathers, recompute, untied, hierarchical, share_params;
     mics_recompute parts; // where not all is recomputed
     // Attention looks at segments of 1 to 7 tokens, and some tokens do not count; both ways, too.
     bool masked, both_ways;
+    bool restarts;              // and positions begin anew in each segment
     mics_preference preference; // of pairs of samples; of every fifth pair no token counts
     float clip;
     int64_t param_persistence_threshold;
@@ -160,8 +161,11 @@ static inline mics_status fixture_read_segments(void *ctx, int32_t micro_step,
     const fixture_source *source = (const fixture_source *)ctx;
     for (int64_t b = 0; b < source->run->schedule->spec.batch.sequences; b++) {
         const int64_t sample = fixture_sample(source, micro_step, b);
-        for (int64_t t = 0; t < FIXTURE_LENGTH; t++)
-            segments_out[b * FIXTURE_LENGTH + t] = (int32_t)((t + sample % 5) / (1 + sample % 7));
+        for (int64_t t = 0; t < FIXTURE_LENGTH; t++) {
+            const int64_t length = 1 + sample % 7, ahead = sample % 5;
+            const int64_t first = (t + ahead) / length * length - ahead;
+            segments_out[b * FIXTURE_LENGTH + t] = (int32_t)(first > 0 ? first : 0);
+        }
     }
     return MICS_OK;
 }
@@ -480,6 +484,8 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         ASSERT_OK(mics_model_add_lora(run->model, run->want.lora));
     if (run->want.masked)
         fixture_mask(run->model, run->want.both_ways);
+    if (run->want.restarts)
+        mics_model_restart_positions(run->model);
     if (run->want.wide_residual)
         ASSERT_OK(mics_model_widen_residual(run->model));
     const mics_algorithm algorithm =
@@ -494,6 +500,7 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .micro_steps = run->want.micro_steps,
         .prefetch = run->want.prefetch,
         .layered_micro_steps = run->want.layered_micro_steps,
+        .early_gathers = run->want.early_gathers,
         .offload_units = run->want.offload_units,
         .recompute = run->want.recompute ? mics_recompute_all(true) : run->want.parts,
         .gather = run->want.ring_gathers ? MICS_ALGORITHM_RING : algorithm,

@@ -146,6 +146,7 @@ static int64_t model_elems(const mics_model *model)
 typedef struct due_case {
     int32_t nodes;
     mics_sharding sharding;
+    bool early_gathers;
 } due_case;
 
 // The caller frees due->params.
@@ -156,6 +157,7 @@ static void go(due_run *due, const due_case *c)
     due->run = (fixture_run){.want = {.ranks = RANKS,
                                       .nodes = c->nodes,
                                       .sharding = c->sharding,
+                                      .early_gathers = c->early_gathers,
                                       .sequences = RANKS * MICRO_STEPS,
                                       .micro_steps = MICRO_STEPS,
                                       .prefetch = 1,
@@ -178,9 +180,9 @@ static void check_same(const due_run *a, const due_run *b)
     assert_memory_equal(a->params, b->params, (size_t)a->elems * sizeof(float));
 }
 
-// The last has early replica gathers.
-static const due_case cases[] = {{2, {1, 1, 1}}, {2, {1, 1, 2}}, {2, {1, 2, 2}}, {2, {2, 2, 2}},
-                                 {2, {2, 2, 4}}, {2, {4, 4, 4}}, {4, {1, 1, 2}}};
+static const due_case cases[] = {
+    {2, {1, 1, 1}, false}, {2, {1, 1, 2}, true},  {2, {1, 2, 2}, false}, {2, {2, 2, 2}, true},
+    {2, {2, 2, 4}, false}, {2, {4, 4, 4}, false}, {4, {1, 1, 2}, true}};
 enum { CASES = sizeof cases / sizeof cases[0] };
 
 static void test_the_state_may_be_read(void **state)

@@ -7,7 +7,7 @@
 static const mics_recompute forms[] = {
     {0, false, true, false},  {0, false, false, true}, {0, false, true, true},
     {1, false, false, false}, {1, true, false, false}, {1, false, true, false},
-    {1, true, true, true},    {3, true, false, false}, {MICS_RECOMPUTE_ALL, false, false, false}};
+    {1, true, true, true},    {2, true, false, false}, {MICS_RECOMPUTE_ALL, false, false, false}};
 enum { FORMS = sizeof forms / sizeof *forms, PARAMS = 40000 };
 
 typedef struct mesh {

@@ -217,7 +217,7 @@ static const fixture_case cases[] = {
     {.ranks = 4, .nodes = 2, .sharding = {2, 2, 4}},
     {.ranks = 4, .nodes = 1, .sharding = {4, 4, 4}},
     {.ranks = 8, .nodes = 2, .sharding = {2, 4, 8}},
-    {.ranks = 8, .nodes = 4, .sharding = {1, 1, 4}}, // early replica gathers
+    {.ranks = 8, .nodes = 4, .sharding = {1, 1, 4}, .early_gathers = true},
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
@@ -258,6 +258,36 @@ static void test_held_steps(void **state)
         check_same_bits(&plain, &held);
         free(plain.state);
         free(held.state);
+    }
+}
+
+// When the sums of replicas come back does not show in the bits: of one rank a state's copy and of
+// several, intra-node and inter-node, of a part of the states and of all.
+static void test_early_gathers(void **state)
+{
+    (void)state;
+    static const fixture_case early[] = {
+        {.ranks = 4, .nodes = 2, .sharding = {1, 1, 1}},
+        {.ranks = 4, .nodes = 2, .sharding = {2, 2, 2}, .threads = 2},
+        {.ranks = 8, .nodes = 4, .sharding = {1, 1, 4}, .coalesce_below = 4096},
+        {.ranks = 8, .nodes = 4, .sharding = {2, 4, 4}, .hierarchical = true},
+        {.ranks = 8, .nodes = 2, .sharding = {2, 2, 4}, .share_params = true},
+        {.ranks = 8, .nodes = 2, .sharding = {4, 4, 4}, .layered_micro_steps = 2},
+    };
+    for (size_t i = 0; i < 2 * sizeof early / sizeof early[0]; i++) {
+        fixture_case want = early[i / 2];
+        repeat_run late = {0}, soon = {0};
+        want.sequences = SEQUENCES;
+        want.micro_steps = 2;
+        want.clip = 0.5f;
+        want.dtype = i % 2 == 0 ? MICS_DTYPE_FP32 : MICS_DTYPE_BF16;
+        want.prefetch = 2;
+        go(&late, &want, 1, STEPS);
+        want.early_gathers = true;
+        go(&soon, &want, 1, STEPS);
+        check_same_bits(&late, &soon);
+        free(late.state);
+        free(soon.state);
     }
 }
 
@@ -416,6 +446,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_again),
         cmocka_unit_test(test_held_steps),
+        cmocka_unit_test(test_early_gathers),
         cmocka_unit_test(test_prefetch_and_recomputation),
         cmocka_unit_test(test_resume_on_the_same_mesh),
         cmocka_unit_test(test_resume_on_another_mesh),

@@ -145,6 +145,7 @@ static const change_row changes[] = {
     {"run.threads", "2", SAME, PLAIN, NULL},
     {"run.memory_limit", "1GiB", SAME, PLAIN, NULL},
     {"run.prefetch", "2", SAME, PLAIN, NULL},
+    {"run.early_gathers", "true", SAME, PLAIN, NULL},
     {"run.layered_micro_steps", "2", SAID, PLAIN, NULL},
     {"run.collectives", "two-stage", SAID, PLAIN, NULL},
     {"run.param_persistence_threshold", "0", SAID, PLAIN, NULL},
@@ -160,7 +161,7 @@ static const change_row changes[] = {
     {"sharding.grads", "1", REFUSED, PLAIN, NULL}, // parameters would be sharded further
     {"sharding.optimizer", "1", REFUSED, PLAIN, NULL},
     {"sharding.experts", "1", SAME, PLAIN, NULL},
-    {"sharding.sequence", "1", SAME, PLAIN, NULL},
+    {"sharding.sequence", "2", SAID, PLAIN, NULL},
     {"train_batch_size", "16", PHASE, PLAIN, "gradient_accumulation_steps=4"},
     {"train_micro_batch_size_per_gpu", "1", SAID, PLAIN, "gradient_accumulation_steps=4"},
     {"gradient_accumulation_steps", "1", SAID, PLAIN, "train_micro_batch_size_per_gpu=4"},

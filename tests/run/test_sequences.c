@@ -198,6 +198,21 @@ static void test_mixture(void **state)
     (void)state;
     check_meshes("mixtral.json", "text.txt", 16, NULL);
     check_meshes("mixtral.json", "text.txt", 14, NULL);
+    cut_run one = {.model = "mixtral.json",
+                   .out = "alone",
+                   .ranks = 1,
+                   .nodes = 1,
+                   .length = 14,
+                   .sets = {MICRO(2)}};
+    cut_run run = {.model = "mixtral.json", // tokens travel to experts, too
+                   .out = "spread",
+                   .ranks = 8,
+                   .nodes = 2,
+                   .length = 14,
+                   .sets = {MICRO(2), "sharding={\"params\": 4, \"experts\": 2, \"sequence\": 4}"}};
+    go(&one);
+    go(&run);
+    check_same(&run, &one, 1, STEPS);
 }
 
 // Which tokens are hidden follows from the row; padding is seen by none.
@@ -214,6 +229,16 @@ static void test_chats(void **state)
     check_meshes("llama.json", "chats.jsonl", 16, "data.packing=true");
     check_meshes("llama.json", "chats.jsonl", 15, "data.packing=false");
     check_meshes("gpt2.json", "chats.jsonl", 14, "data.packing=true");
+}
+
+// Adapters, whose noise is a row's, and phases of other lengths.
+static void test_kinds(void **state)
+{
+    (void)state;
+    check_meshes("llama.json", "text.txt", 12, "adapter={\"r\": 2, \"lora_dropout\": 0.1}");
+    check_meshes("gpt2.json", "text.txt", 12,
+                 "phases=[{\"steps\": 2, \"data\": {\"sequence_length\": 7}}, {\"steps\": 2, "
+                 "\"train_batch_size\": 16}]");
 }
 
 // ---- stops ----
@@ -242,6 +267,27 @@ static void test_resume(void **state)
         if (step > 1 && strstr(part.lines, "changed: sharding.sequence") == NULL)
             fail_msg("%s", part.lines);
     }
+}
+
+// With the same S the bits are those of a run that never stopped.
+static void test_resume_bits(void **state)
+{
+    (void)state;
+    cut_run whole = {.model = "gpt2.json", .out = "bits", .ranks = 4, .nodes = 1};
+    cut_run parts[2];
+    whole.sets[0] = CUT(2, 4, 4);
+    whole.sets[1] = MICRO(2);
+    parts[0] = parts[1] = whole;
+    parts[0].out = parts[1].out = "bits-parts";
+    parts[0].until = 2;
+    go(&whole);
+    go(&parts[0]);
+    go(&parts[1]);
+    for (int step = 1; step <= STEPS; step++)
+        check_close(&whole, step, "loss", parts[step > 2].steps[step].loss, whole.steps[step].loss,
+                    0);
+    check_close(&whole, STEPS, "validation", parts[1].validation[STEPS], whole.validation[STEPS],
+                0);
 }
 
 // ---- what cannot be ----
@@ -403,7 +449,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_llama),     cmocka_unit_test(test_gpt2),
         cmocka_unit_test(test_mixture),   cmocka_unit_test(test_bert),
-        cmocka_unit_test(test_chats),     cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_chats),     cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_resume),    cmocka_unit_test(test_resume_bits),
         cmocka_unit_test(test_refused),   cmocka_unit_test(test_positions),
         cmocka_unit_test(test_suggested),
     };

@@ -90,14 +90,14 @@ static void check_if_early(const order *o)
                   sync = sent_between_nodes(o, MICS_STEP_PARAM_SYNC);
     const bool syncs = spec->mesh.sharding.params <= spec->mesh.ranks_per_node;
     if (back > 0 && spec->boundary == MICS_ALGORITHM_TWO_STAGE)
-        assert_int_equal(mics_schedule_gathers_early(spec), syncs && 2 * back <= sync);
+        assert_int_equal(mics_schedule_early_by_rule(spec), syncs && 2 * back <= sync);
 }
 
 // What the step before left of a unit: its gradient comes back, unless it has, then it is updated,
 // and then its parameters are sent or read, and its accumulator written.
 static void check_deferred(const order *o, int32_t unit, int32_t back, int32_t update, int32_t sync)
 {
-    if (back >= 0 && !mics_schedule_gathers_early(&o->schedule->spec))
+    if (back >= 0 && !o->schedule->spec.early_gathers)
         must_precede(o, back, update, "updates with what has not come back");
     if (sync >= 0)
         must_precede(o, update, sync, "is synchronised before it is updated");
@@ -146,7 +146,8 @@ static void check_not_early(const order *o, int32_t unit, int32_t update)
         visits += visit == NULL || visit->unit != step->unit || visit->kind != step->kind;
         visit = step;
     }
-    if (visits > 1)
+    const mics_schedule_spec *spec = &o->schedule->spec; // early: there is none to wait for
+    if (visits > (spec->early_gathers && spec->prefetch > 1 ? spec->prefetch : 1))
         fail_at(o, update, "waits for what a later visit needs");
 }
 
@@ -175,7 +176,7 @@ static void check_back_in_turn(const order *o)
 {
     bool sent[MAX_UNITS] = {false};
     assert_in_range(o->schedule->spec.model->unit_count, 1, MAX_UNITS);
-    if (o->schedule->spec.coalesce_below > 0 || mics_schedule_gathers_early(&o->schedule->spec))
+    if (o->schedule->spec.coalesce_below > 0 || o->schedule->spec.early_gathers)
         return;
     for (int32_t i = 0; i < o->list->count; i++) {
         const mics_step *send = &o->list->steps[i];
@@ -215,7 +216,7 @@ static void check_boundary_unit(const order *o, int32_t unit, int32_t norm, int3
     must_count(o, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, unit, -1, 1, &update);
     check_after_gradients(o, unit, norm);
     const int32_t last = check_hop(o, unit, norm, hop);
-    if (back >= 0 && mics_schedule_gathers_early(&o->schedule->spec))
+    if (back >= 0 && o->schedule->spec.early_gathers)
         check_early(o, last, back, norm);
     if (sync >= 0)
         check_param_sync(o, unit, sync);

@@ -462,6 +462,8 @@ static void check_model(mics_memory *memory, const mics_model *model)
         for (int way = 0; way < FORMS * IN_FLIGHT; way++) {
             int64_t *kept = &elems[way / FORMS];
             spec.recompute = forms[way % FORMS];
+            if (spec.recompute.units == 2 && mics_model_computing_units(model) == 3)
+                spec.recompute.units = 1;
             spec.layered_micro_steps = 1 + way / FORMS;
             spec.offload_units = 0;
             for (int32_t most = 0; spec.offload_units <= most; spec.offload_units++) {

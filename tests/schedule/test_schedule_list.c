@@ -332,6 +332,7 @@ static void check_mesh(mics_memory *memory, const mics_model *model, const mics_
         spec.coalesce_below = variant >= 32 ? 3 * model->units[0].elems : 0;
         spec.share_params = variant % 3 == 0;
         spec.layered_micro_steps = variant % 5;
+        spec.early_gathers = mics_schedule_may_gather_early(&spec) && variant / 5 % 2 == 0;
         check_schedule(memory, &spec);
     }
 }
@@ -409,7 +410,7 @@ static void test_which_gathers_are_early(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         mics_schedule_spec spec = {.micro_steps = 1};
         ASSERT_OK(mics_mesh_init(cases[i].ranks, cases[i].nodes, cases[i].sharding, &spec.mesh));
-        if (mics_schedule_gathers_early(&spec) != cases[i].early)
+        if (mics_schedule_early_by_rule(&spec) != cases[i].early)
             fail_msg("case %d: %s", (int)i, cases[i].early ? "not early" : cases[i].why_not);
         mics_schedule_spec others[] = {spec, spec, spec, spec};
         others[0].precision = MICS_PRECISION_MIXED; // sums are twice the bytes of parameters
@@ -417,7 +418,7 @@ static void test_which_gathers_are_early(void **state)
         others[2].params_dtype = bf16_inter;
         others[3].all_reduces = true;
         for (int other = 0; other < 4; other++)
-            assert_false(mics_schedule_gathers_early(&others[other]));
+            assert_false(mics_schedule_early_by_rule(&others[other]));
     }
 }
 
@@ -434,8 +435,8 @@ static void test_arguments(void **state)
                                .batch = {.sequences = 1, .length = MODEL_POSITIONS, .threads = 1},
                                .micro_steps = 1};
     ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &good.mesh));
-    mics_schedule_spec bad[9];
-    for (int i = 0; i < 9; i++)
+    mics_schedule_spec bad[12];
+    for (int i = 0; i < 12; i++)
         bad[i] = good;
     bad[0].batch.sequences = 0;
     bad[1].batch.length = 0;
@@ -448,7 +449,13 @@ static void test_arguments(void **state)
     ASSERT_OK(mics_mesh_init(16, 2, (mics_sharding){1, 1, 1}, &bad[7].mesh));
     bad[7].boundary_dtype = mics_comm_dtypes_both(MICS_COMM_BF16);
     bad[8].layered_micro_steps = -1;
-    for (int i = 0; i < 9; i++) {
+    // Replica gathers need replicas, and sums that are not rounded.
+    for (int i = 9; i < 12; i++)
+        ASSERT_OK(mics_mesh_init(4, 2, (mics_sharding){1, 1, i == 9 ? 4 : 2}, &bad[i].mesh));
+    bad[9].early_gathers = bad[10].early_gathers = bad[11].early_gathers = true;
+    bad[10].boundary_dtype.inter = MICS_COMM_BF16;
+    bad[11].all_reduces = true;
+    for (int i = 0; i < 12; i++) {
         ASSERT_STATUS(MICS_ERR_INVALID, mics_schedule_open(memory, &bad[i], &schedule));
         assert_null(schedule);
     }

@@ -53,6 +53,7 @@ static mics_schedule_spec spec_of(const mics_model *model, const mics_mesh *mesh
     spec.share_params = take(&from, 2) == 1;
     spec.evaluation_only = take(&from, 9) == 0;
     spec.all_reduces = take(&from, 4) == 0;
+    spec.early_gathers = mics_schedule_may_gather_early(&spec) && take(&from, 2) == 0;
     spec.optimizer = (mics_optimizer_kind)take(&from, MICS_OPTIMIZER_KINDS);
     const int32_t more = mics_model_computing_units(model) - 1 - MICS_OFFLOAD_PLACES;
     spec.offload_units = more > 0 ? take(&from, (uint32_t)more + 1) : 0;
@@ -162,7 +163,7 @@ static void check_changed(mics_schedule *schedule, mics_step *step, mics_step ch
     ASSERT_SAID(&seen, why);
 }
 
-// Forward has two all-to-alls, backward as many, and as many again where it is recomputed.
+// Each all-to-all, and each part of a computation, is where it must be.
 static void check_parts(mics_schedule *schedule, int32_t expected)
 {
     mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
@@ -179,6 +180,12 @@ static void check_parts(mics_schedule *schedule, int32_t expected)
             changed = *step;
             changed.in_flight++;
             check_changed(schedule, step, changed, "invariant 13");
+            changed = *step;
+            changed.block_elems--;
+            check_changed(schedule, step, changed, "invariant 16");
+            changed = *step;
+            changed.axis = step->axis == MICS_AXIS_EXPERTS ? MICS_AXIS_SEQUENCE : MICS_AXIS_EXPERTS;
+            check_changed(schedule, step, changed, "breaks invariant");
         } else if (computes && (step->part.op > 0 || step->part.call > 0)) {
             changed.wait[MICS_STREAM_INTRA] = changed.wait[MICS_STREAM_INTER] = -1;
             check_changed(schedule, step, changed, "breaks invariant");
@@ -196,20 +203,24 @@ static void test_parts_of_computations(void **state)
     mics_memory *memory = NULL;
     ASSERT_OK(mics_memory_open(&memory));
     mics_model *model = open_mixture(memory);
-    for (int way = 0; way < 4; way++) {
-        const bool recompute = way % 2 == 1;
-        for (int32_t experts = 2; experts <= 4; experts += 2) {
+    for (int way = 0; way < 8; way++) {
+        const bool recompute = way % 2 == 1, shares = way >= 4;
+        for (int32_t experts = shares ? 1 : 2; experts <= 4; experts *= 2) {
             mics_schedule_spec spec = {.model = model,
                                        .batch = {.sequences = 2, .length = 8, .threads = 1},
                                        .micro_steps = 2,
                                        .prefetch = 1,
                                        .recompute = mics_recompute_all(recompute),
-                                       .accelerator = way >= 2};
+                                       .accelerator = way / 2 % 2 == 1};
             mics_schedule *schedule = NULL;
             ASSERT_OK(mics_mesh_init(4, 2, (mics_sharding){4, 4, 4}, &spec.mesh));
             ASSERT_OK(mics_mesh_spread_experts(&spec.mesh, experts));
+            ASSERT_OK(mics_mesh_cut_sequences(&spec.mesh, shares ? 2 : 1));
             ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
-            check_parts(schedule, 2 * 2 * (recompute ? 6 : 4));
+            // A forward, and as much of it as saves something: of attention two, of a router one.
+            const int32_t forward = (experts > 1 ? 2 : 0) + (shares ? 3 : 0),
+                          backward = (experts > 1 ? 2 : 0) + (shares ? 2 : 0);
+            check_parts(schedule, 2 * 2 * (forward + backward + (recompute ? forward : 0)));
             mics_schedule_close(schedule);
         }
     }
@@ -682,14 +693,14 @@ static void check_mutant(mics_memory *memory, const mics_model *model, const mut
                                .boundary = MICS_ALGORITHM_TWO_STAGE,
                                .coalesce_below = joins ? 1 << 20 : 0,
                                .all_reduces = m->all_reduces,
+                               .early_gathers = early,
                                .offload_units = offload_units,
                                .recompute = {.attention = true, .mlp = true},
                                .optimizer = optimizer};
     mics_schedule *schedule = NULL;
     capture seen;
-    ASSERT_OK(mics_mesh_init(16, early ? 8 : 2, m->sharding, &spec.mesh));
+    ASSERT_OK(mics_mesh_init(16, 2, m->sharding, &spec.mesh));
     ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
-    assert_int_equal(mics_schedule_gathers_early(&spec), early);
     ASSERT_OK(mics_schedule_validate(schedule));
     m->spoil(schedule);
     capture_begin(&seen);

@@ -12,7 +12,7 @@
 // If the optimizer state has replicas (O < ranks), a training list ends with each rank's 1 / ranks
 // of the summed gradients, their norm and the agreement. Replica gathers and updates are the head of
 // the next list, beside its forward (mics_schedule_defers). Replica gathers may also be in the list
-// itself, beside its backward (mics_schedule_gathers_early).
+// itself, beside its backward (mics_schedule_spec.early_gathers).
 #ifndef MICS_SCHEDULE_H
 #define MICS_SCHEDULE_H
 
@@ -315,6 +315,9 @@ typedef struct mics_schedule_spec {
     // The second hop over replicas as other systems run it: each replica gather directly behind its
     // replica scatter, which is an all-reduce, and updates at the end. To plan, not to run.
     bool all_reduces;
+    // Each replica gather directly behind its replica scatter, beside backward. Bits are the same. Not
+    // where mics_schedule_may_gather_early says no.
+    bool early_gathers;
     // Also rounded sums that send more inter-node bytes than fp32 sums, else refused. To plan, not
     // to run.
     bool any_rounding;
@@ -485,13 +488,17 @@ static inline bool mics_schedule_defers(const mics_schedule *schedule)
            !schedule->spec.all_reduces;
 }
 
-/* Whether each replica gather directly follows its replica scatter, behind backward, though the
- * update is deferred (boundary.c says when, and why). Pure.
+/* Whether replica gathers can be early: there are replicas, and sums travel whole. Pure.
  *
- * Needs:   of the spec its mesh, precision, all_reduces, and the inter-node dtypes of parameters
- *          and boundary.
+ * Needs:   of the spec its mesh, all_reduces and boundary_dtype.
  */
-bool mics_schedule_gathers_early(const mics_schedule_spec *spec);
+bool mics_schedule_may_gather_early(const mics_schedule_spec *spec);
+
+/* Whether they are early where nobody says so (boundary.c has the rule). Pure.
+ *
+ * Needs:   the same, precision and params_dtype.
+ */
+bool mics_schedule_early_by_rule(const mics_schedule_spec *spec);
 
 /* Where in the activation arena lies what a unit's plan says, for one micro-batch in flight. Pure.
  *
@@ -533,7 +540,7 @@ static inline bool mics_schedule_is_left_over(const mics_schedule *schedule, mic
 {
     return mics_schedule_defers(schedule) &&
            (kind == MICS_STEP_MOMENTUM_TO_OWNERS || kind == MICS_STEP_MOMENTUM_BACK ||
-            (kind == MICS_STEP_REPLICA_GATHER && !mics_schedule_gathers_early(&schedule->spec)));
+            (kind == MICS_STEP_REPLICA_GATHER && !schedule->spec.early_gathers));
 }
 
 // What AGREE sends to every rank.

@@ -126,4 +126,5 @@ static void backward(const mics_op_call *call)
     run(call, &r);
 }
 
-const mics_op_kernels MICS_OP(rotary_kernels) = {.forward = forward, .backward = backward};
+const mics_op_kernels MICS_OP(rotary_kernels) = {
+    .forward = forward, .backward = backward, .decode = forward};

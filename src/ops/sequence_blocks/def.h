@@ -41,5 +41,13 @@ MICS_SEQUENCE_SHARED int64_t mics_sequence_at(const mics_sequence_layout *l, int
     return (pair / k * l->X + x) * l->width + (q + (h - l->Q) / l->K * k + pair % k) * l->D;
 }
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* The layout of an op: of heads (tokens of a rank), or of whole sequences, each S heads. */
 mics_sequence_layout mics_sequence_layout_of(const mics_op_shape *shape);
+
+#ifdef __cplusplus
+}
+#endif

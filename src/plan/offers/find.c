@@ -44,6 +44,8 @@ static mics_status choose_open(const mics_run *run, mics_plan_found *found,
     choice->micro_batch = chosen->micro_batch;
     choice->micro_steps = chosen->micro_steps;
     choice->recompute = chosen->recompute;
+    if (run->early_gathers_auto)
+        choice->early_gathers = chosen->early_gathers;
     mics_plan_result_close(result);
     return MICS_OK;
 }
@@ -69,6 +71,9 @@ static bool evaluate_file(const mics_plan *plan, int32_t nodes, mics_plan_found 
             .reduce_two_stage = two,
             .boundary_two_stage = two,
         };
+        choice.early_gathers =
+            mics_planner_gathers_early(found->planner, &choice, run->early_gathers_auto) &&
+            (run->early_gathers_auto || run->early_gathers);
         status = choose_open(run, found, &choice);
         if (status == MICS_OK && run->layered_auto)
             status = mics_planner_layered(found->planner, &choice, &choice.layered_micro_steps);

@@ -18,6 +18,8 @@ static mics_plan_space space_of(const mics_run *run)
         .prefetch = run->prefetch,
         .layered_micro_steps = run->layered_kept > 0 ? run->layered_kept : run->layered_micro_steps,
         .layered_by_rule = run->layered_auto && run->layered_kept == 0,
+        .early_given = !run->early_gathers_auto,
+        .early_gathers = run->early_gathers,
         .collectives_given = true,
         .gather_two_stage = two_stage && run->collectives != MICS_COLLECTIVES_RING_GATHERS,
         .reduce_two_stage = two_stage,

@@ -35,6 +35,8 @@ static void add_cost(comm_cost *sum, const comm_cost *cost, double times)
     sum->inter_us += times * cost->inter_us;
     sum->intra_slow_us += times * cost->intra_slow_us;
     sum->inter_slow_us += times * cost->inter_slow_us;
+    sum->intra_slowdown = fmax(sum->intra_slowdown, cost->intra_slowdown);
+    sum->inter_slowdown = fmax(sum->inter_slowdown, cost->inter_slowdown);
     sum->core_us += times * cost->core_us;
     for (int t = 0; t < MICS_CLUSTER_TIERS; t++)
         sum->busy_us[t] += times * cost->busy_us[t];
@@ -69,6 +71,13 @@ static mics_cost_use use_of(const mics_planner *planner, const mics_collective *
     return mics_cost_collective(cluster, planner->ranks, c);
 }
 
+// What counts nothing, but runs beside others.
+static comm_cost without_time(const comm_cost *cost)
+{
+    return (comm_cost){.intra_slowdown = cost->intra_slowdown,
+                       .inter_slowdown = cost->inter_slowdown};
+}
+
 // SEND: each member sends every other its block.
 static comm_cost price_bytes(const pricing *p, mics_collective_kind kind, mics_group_axis axis,
                              mics_group_scope scope, size_t block_bytes)
@@ -84,6 +93,7 @@ static comm_cost price_bytes(const pricing *p, mics_collective_kind kind, mics_g
     cost.core_us = use.core_us;
     *(inter ? &cost.inter_us : &cost.intra_us) = use.us;
     *(inter ? &cost.inter_slow_us : &cost.intra_slow_us) = slow_us;
+    *(inter ? &cost.inter_slowdown : &cost.intra_slowdown) = use.slowdown;
     for (int t = 0; t < MICS_CLUSTER_TIERS; t++)
         cost.busy_us[t] = use.busy_us[t];
     return cost;
@@ -95,10 +105,10 @@ static comm_cost price(const pricing *p, const asked *a, mics_collective_kind ki
 {
     const bool inter = mics_mesh_spans_nodes(&p->mesh, a->axis, scope);
     const mics_comm_dtype dtype = inter ? a->dtypes.inter : a->dtypes.intra;
-    if (a->compresses && dtype != MICS_COMM_FP32)
-        return (comm_cost){0};
-    return price_bytes(p, a->direct ? MICS_COLLECTIVE_SEND : kind, a->axis, scope,
-                       mics_comm_dtype_bytes(dtype, p->padded_elems / blocks));
+    const bool counts = !a->compresses || dtype == MICS_COMM_FP32;
+    const comm_cost cost = price_bytes(p, a->direct ? MICS_COLLECTIVE_SEND : kind, a->axis, scope,
+                                       mics_comm_dtype_bytes(dtype, p->padded_elems / blocks));
+    return counts ? cost : without_time(&cost);
 }
 
 static comm_cost price_all(const pricing *p, const asked *a)
@@ -218,34 +228,24 @@ static comm_cost price_param_sync(const pricing *p, bool two_stage)
                                                                  : whole});
 }
 
-// Whether the sums of a step come back behind its last backward.
-static bool gathers_early(const pricing *p, const mics_plan_choice *choice)
-{
-    const mics_plan_request *request = &p->planner->request;
-    const mics_schedule_spec spec = {.mesh = p->mesh,
-                                     .precision = request->precision,
-                                     .params_dtype = request->params_dtype,
-                                     .boundary_dtype = request->boundary_dtype,
-                                     .all_reduces = choice->all_reduces};
-    return choice->all_reduces || mics_schedule_gathers_early(&spec);
-}
-
 // Units that may share a message count nothing: what each of them adds to it nobody waits for
 // alone.
 static void price_once(const pricing *p, const mics_plan_choice *choice, class_cost *class)
 {
     const bool two_stage = choice->boundary_two_stage;
     const bool trees = choice->all_reduces && p->planner->simulate.trees;
-    if (p->padded_elems < p->planner->request.coalesce_below)
-        return;
+    const bool shares = p->padded_elems < p->planner->request.coalesce_below;
     class->head = price_param_sync(p, two_stage);
     class->tail = price_scatter(p, two_stage);
-    if (trees)
-        return;
     const comm_cost there = price_replicas(p, two_stage, MICS_COLLECTIVE_REDUCE_SCATTER);
     const comm_cost back = price_replicas(p, two_stage, MICS_COLLECTIVE_ALL_GATHER);
-    add_cost(&class->tail, &there, 1);
-    add_cost(gathers_early(p, choice) ? &class->tail : &class->head, &back, 1);
+    const bool behind = choice->all_reduces || choice->early_gathers; // the last backward
+    add_cost(&class->tail, &there, !trees);
+    add_cost(behind ? &class->tail : &class->head, &back, !trees);
+    if (!shares)
+        return;
+    class->head = without_time(&class->head);
+    class->tail = without_time(&class->tail);
 }
 
 static void take_class(pricing *p, const unit_class *class)
@@ -341,22 +341,34 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
+// What computation loses beside collectives of both streams, where each stream's have the other's
+// beside them for `beside_us` less: slowdowns are added, so beside the other a stream's costs
+// 1 / (1 + the other's slowdown) of what it costs alone, at least.
+static double slow_us(const comm_cost *cost, double unslowed_us)
+{
+    const double intra = cost->intra_slowdown, inter = cost->inter_slowdown;
+    const double intra_us = cost->intra_slow_us - unslowed_us * intra / (1 + intra);
+    const double inter_us = cost->inter_slow_us - unslowed_us * inter / (1 + inter);
+    return larger(0, intra_us) / (1 + inter) + larger(0, inter_us) / (1 + intra);
+}
+
 // What computation and the collectives beside it take.
 static double beside_us(double compute_us, const comm_cost *cost)
 {
-    return larger(compute_us + larger(cost->intra_slow_us, cost->inter_slow_us),
-                  larger(cost->intra_us, cost->inter_us));
+    return larger(compute_us + slow_us(cost, 0), larger(cost->intra_us, cost->inter_us));
 }
 
 // The first forward with all that it waits for, the last backward with all that follows it, and
 // between them the forwards and the backwards with what is inside them.
 static double phases_us(const mics_planner *planner, const mics_plan_choice *choice,
-                        const structures *s, const batch_probe *batch, const class_cost *classes)
+                        const structures *s, const batch_probe *batch, const class_cost *classes,
+                        const comm_cost *all)
 {
     const int32_t groups = choice_groups(choice);
     const double each = (double)choice->micro_steps / groups;
     const double forward_us = each * batch->forward_us, backward_us = each * batch->backward_us;
-    comm_cost head = {0}, tail = {0}, forward = {0}, backward = {0};
+    const comm_cost any = without_time(all);
+    comm_cost head = any, tail = any, forward = any, backward = any;
     for (int32_t c = 0; c < planner->class_count && s->uneven == 0; c++) {
         const unit_class *class = &planner->classes[c];
         const class_cost *cost = &classes[c];
@@ -385,6 +397,11 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
     comm_cost sum = sum_costs(planner, choice, s, classes);
     const comm_cost all_to_alls = all_to_alls_of(planner, choice);
     add_cost(&sum, &all_to_alls, choice->micro_steps);
+    for (int t = 0; t < cluster->tier_count && batch.schedule->momentum_elems > 0; t++) {
+        const double slowdown = cluster->tiers[t].slowdown; // of momentum that is exchanged
+        const comm_cost momentum = {.intra_slowdown = slowdown, .inter_slowdown = slowdown};
+        add_cost(&sum, &momentum, 0);
+    }
     const class_cost *first = &classes[planner->first_class];
     const class_cost *last = &classes[planner->last_class];
     // Deferred updates run beside collectives; others behind all.
@@ -393,16 +410,17 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
         (batch.forward_us + batch.backward_us) * choice->micro_steps + (defers ? update_us : 0);
     boundary_us += defers ? 0 : update_us;
     // No computation runs before the first pass, behind the last and beside all-to-alls. What runs
-    // there instead slows none, so either of the two counts, not both. Gathers of frozen units wait
-    // for no update, so updates may run beside the first.
-    const double beside_first_us = planner->classes[planner->first_class].frozen && defers
-                                       ? fmin(first->gather.us, update_us)
-                                       : 0;
+    // there instead slows none. Gathers of frozen units wait
+    // for no update, so updates may run beside the first; and where no update waits for sums, those
+    // of later units may.
+    const bool beside = planner->classes[planner->first_class].frozen || choice->early_gathers;
+    const double beside_first_us =
+        beside && defers ? fmin(first->gather.us + first->head.us, update_us) : 0;
     const double first_us = first->gather.us + last->reduce.us + first->head.us + last->tail.us +
                             choice->micro_steps * all_to_alls.us - beside_first_us;
-    double us = compute_us + larger(first_us, larger(sum.intra_slow_us, sum.inter_slow_us));
+    double us = compute_us + larger(slow_us(&sum, 0), first_us + slow_us(&sum, first_us));
     us = larger(us, compute_us + bare_us(planner, choice, s, classes));
-    us = larger(us, phases_us(planner, choice, s, &batch, classes));
+    us = larger(us, phases_us(planner, choice, s, &batch, classes, &sum));
     us = larger(us, larger(sum.intra_us, sum.inter_us));
     for (int t = 0; t < cluster->tier_count; t++)
         us = larger(us, sum.busy_us[t]);

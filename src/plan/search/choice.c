@@ -35,6 +35,19 @@ mics_status choice_mesh(const mics_planner *planner, mics_sharding sharding, mic
     return MICS_OK;
 }
 
+bool mics_planner_gathers_early(const mics_planner *planner, const mics_plan_choice *choice,
+                                bool by_rule)
+{
+    const mics_plan_request *request = &planner->request;
+    mics_schedule_spec spec = {.precision = request->precision,
+                               .params_dtype = request->params_dtype,
+                               .boundary_dtype = request->boundary_dtype,
+                               .all_reduces = choice->all_reduces};
+    if (choice_mesh(planner, choice->sharding, &spec.mesh) != MICS_OK)
+        return false;
+    return by_rule ? mics_schedule_early_by_rule(&spec) : mics_schedule_may_gather_early(&spec);
+}
+
 mics_status check_choice(const mics_planner *planner, const mics_plan_choice *choice)
 {
     mics_mesh mesh;
@@ -103,6 +116,7 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
         .accelerator = request->accelerator,
         .sums_by_ring = choice->sums_by_ring,
         .all_reduces = choice->all_reduces,
+        .early_gathers = choice->early_gathers,
         .any_rounding = probes,
         .params_dtype = request->params_dtype,
         .grads_dtype = request->grads_dtype,

@@ -77,6 +77,7 @@ typedef struct mics_plan_choice {
     bool gather_two_stage, reduce_two_stage, sums_by_ring;
     bool all_reduces;        // the second hop over replicas as other systems run it (the same)
     bool boundary_two_stage; // second hop and parameter sync, where their groups do
+    bool early_gathers;      // mics_schedule_spec.early_gathers
 } mics_plan_choice;
 
 // What Megatron does beside cutting the model, as its versions did.
@@ -158,8 +159,9 @@ typedef struct mics_plan_space {
     // Not given: gathers and reductions either way, the boundary in two stages.
     bool collectives_given, gather_two_stage, reduce_two_stage, boundary_two_stage;
     bool sums_by_ring, all_reduces;
-    bool fitting_only; // nothing that does not fit is looked at: no `faster`
-    bool exhaustive;   // simulate everything that fits: for tests
+    bool early_given, early_gathers; // where they may be
+    bool fitting_only;               // nothing that does not fit is looked at: no `faster`
+    bool exhaustive;                 // simulate everything that fits: for tests
 } mics_plan_space;
 
 // What a search found.
@@ -193,6 +195,11 @@ int32_t mics_planner_ranks(const mics_planner *planner);
 /* Bytes that a rank may use. */
 double mics_planner_memory_bytes(const mics_planner *planner);
 
+/* Whether a choice's replica gathers are early: `by_rule` where a training has them so by itself, else
+ * where they may be. Of the choice only the sharding and all_reduces count. */
+bool mics_planner_gathers_early(const mics_planner *planner, const mics_plan_choice *choice,
+                                bool by_rule);
+
 /* Makes the schedule of one choice and runs it on clocks. `why` stays empty.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged: the choice is none, or a step sends more bytes
@@ -204,7 +211,8 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
 /* Searches.
  *
  * Ties are broken, in this order, by: time (whole ns), inter-node bytes, memory, smaller P, G, O, E,
- * larger micro-batch, no recomputation, smaller prefetch, smaller layered_micro_steps, rings.
+ * larger micro-batch, no recomputation, smaller prefetch, smaller layered_micro_steps, rings, no
+ * early gathers.
  * Needs:   top >= 1.
  * Returns: MICS_OK, also where nothing fits (count 0); MICS_ERR_INVALID, logged: the space is
  *          empty, or the global batch is no multiple of the ranks, with those that would work;

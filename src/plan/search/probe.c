@@ -263,6 +263,9 @@ static mics_status measure_structures(mics_planner *planner, const mics_plan_cho
     probe.micro_batch = 1;
     probe.layered_micro_steps = s->layered_micro_steps;
     probe.gather_two_stage = probe.reduce_two_stage = false; // a gather is one step of the list
+    if (choice->early_gathers) // gathers are ordered as where no update is deferred
+        probe.sharding.optimizer = planner->ranks;
+    probe.early_gathers = false;
     for (; s->probed < wanted; s->probed++)
         MICS_TRY(measure_structure(
             planner, &probe, s->uneven > 0 ? s->uneven : (s->probed + 1) * s->layered_micro_steps,
@@ -281,7 +284,8 @@ mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choic
     // The order of gathers says which slots there are, as units differ in size; and what the head
     // of the list brings says which order that is.
     const bool ordered = planner->mixture || (kind == STRUCTURE_PARAMS && !shares);
-    const bool defers = ordered && sharding->optimizer < planner->ranks && !choice->all_reduces;
+    const bool late = sharding->optimizer < planner->ranks && !choice->early_gathers;
+    const bool defers = ordered && late && !choice->all_reduces;
     const structures wanted = {
         .kind = kind,
         .shares = shares,

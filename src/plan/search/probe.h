@@ -61,9 +61,10 @@ typedef struct structures {
 
 // What collectives cost.
 typedef struct comm_cost {
-    double us;                           // alone
-    double intra_us, inter_us;           // of it, by stream
-    double intra_slow_us, inter_slow_us; // that computation loses beside it, at least
+    double us;                             // alone
+    double intra_us, inter_us;             // of it, by stream
+    double intra_slow_us, inter_slow_us;   // that computation loses beside it alone, at least
+    double intra_slowdown, inter_slowdown; // of computation beside it, at most
     double busy_us[MICS_CLUSTER_TIERS];
     double core_us;
 } comm_cost;

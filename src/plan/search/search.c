@@ -70,6 +70,7 @@ static int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b)
         {a->layered_micro_steps, b->layered_micro_steps},
         {a->gather_two_stage, b->gather_two_stage},
         {a->reduce_two_stage, b->reduce_two_stage},
+        {a->early_gathers, b->early_gathers},
     };
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         if (keys[i][0] != keys[i][1])
@@ -254,7 +255,7 @@ static mics_status list_collectives(search *s, mics_sharding sharding)
     const mics_plan_space *space = s->space;
     const bool gathers = degree_has_stages(s->planner, sharding.params);
     const bool reduces = degree_has_stages(s->planner, sharding.grads);
-    for (int way = 0; way < 4; way++) {
+    for (int way = 0; way < 8; way++) {
         const mics_plan_choice choice = {.sharding = sharding,
                                          .experts = s->at->experts,
                                          .gather_two_stage = (way & 1) != 0,
@@ -262,9 +263,13 @@ static mics_status list_collectives(search *s, mics_sharding sharding)
                                          .boundary_two_stage =
                                              !space->collectives_given || space->boundary_two_stage,
                                          .sums_by_ring = space->sums_by_ring,
-                                         .all_reduces = space->all_reduces};
+                                         .all_reduces = space->all_reduces,
+                                         .early_gathers = (way & 4) != 0};
         const bool direct = sums_directly(s->planner, &choice);
-        if ((choice.gather_two_stage && !gathers) || (choice.reduce_two_stage && !reduces) ||
+        const bool early = mics_planner_gathers_early(s->planner, &choice, false);
+        if ((choice.early_gathers && !early) ||
+            (space->early_given && choice.early_gathers != (space->early_gathers && early)) ||
+            (choice.gather_two_stage && !gathers) || (choice.reduce_two_stage && !reduces) ||
             (direct && choice.reduce_two_stage != reduces))
             continue;
         if (space->collectives_given &&

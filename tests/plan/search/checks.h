@@ -33,6 +33,8 @@ static inline void visit_batches(fixture *f, mics_plan_choice choice, visitor vi
                 choice.boundary_two_stage = (way / 2 + ahead) % 2 == 0;
                 choice.sums_by_ring = ahead == 2; // of accelerators
                 choice.all_reduces = ahead == 1;
+                choice.early_gathers = (way / 4 + ahead) % 2 == 0 &&
+                                       mics_planner_gathers_early(f->planner, &choice, false);
                 choice.layered_micro_steps = breadths[(way + ahead + (int)micro) % 6];
                 visit(f, &choice);
             }
@@ -84,6 +86,7 @@ static inline mics_schedule *schedule_of(fixture *f, const mics_plan_choice *cho
         .accelerator = r->accelerator,
         .sums_by_ring = choice->sums_by_ring,
         .all_reduces = choice->all_reduces,
+        .early_gathers = choice->early_gathers,
         .params_dtype = r->params_dtype,
         .grads_dtype = r->grads_dtype,
         .boundary_dtype = r->boundary_dtype,

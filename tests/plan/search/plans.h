@@ -37,23 +37,28 @@ static inline mics_model *plan_model(mics_memory *memory, int layers, int heads,
 }
 
 // Of `experts` a layer, 2 a token.
-static inline void take_mixture(fixture *f, int experts)
+static inline void take_mixture_of(fixture *f, int layers, int width, int experts)
 {
     char text[512];
     mics_json *json = NULL;
     const int length = snprintf(
         text, sizeof text,
-        "{\"model_type\": \"mixtral\", \"hidden_size\": 64, \"num_hidden_layers\": 3, "
-        "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"intermediate_size\": 96, "
+        "{\"model_type\": \"mixtral\", \"hidden_size\": %d, \"num_hidden_layers\": %d, "
+        "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"intermediate_size\": %d, "
         "\"num_local_experts\": %d, \"num_experts_per_tok\": 2, \"vocab_size\": 300, "
-        "\"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5}",
-        experts);
+        "\"max_position_embeddings\": %d, \"rms_norm_eps\": 1e-5}",
+        width, layers, 3 * width / 2, experts, 64 * width);
     mics_model_close(f->model);
     ASSERT_OK(mics_json_parse(f->memory, "model", text, (size_t)length, &json));
     ASSERT_OK(mics_model_from_config(f->memory, json, false, &f->model));
     mics_json_close(json);
     f->request.model = f->model;
     f->experts = experts;
+}
+
+static inline void take_mixture(fixture *f, int experts)
+{
+    take_mixture_of(f, 3, 64, experts);
 }
 
 // A machine of `per_node` ranks whose links and kernels are slow enough for everything to matter.
