@@ -49,6 +49,7 @@ typedef struct mics_metrics {
     double exposed_reduce_ms;     // first hop
     double exposed_second_hop_ms; // what crosses to other gradient groups, once a step
     double exposed_agree_ms;      // loss and norm
+    double exposed_copy_ms;       // beside them: for activations from and to host memory
     double save_ms; // that training waited for saving between the step before and this one
     mics_router_metrics router;
     mics_preference_metrics preference;

@@ -194,7 +194,8 @@ static void print_memory(printer *r, const mics_job *job)
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
         const char *name = mics_memory_tag_text((mics_memory_tag)tag);
         if (!r->json || tag != MICS_MEM_HOST)
-            print_share(r, name, name, ledger->bytes[tag], ledger->bytes[tag] == 0);
+            print_share(r, name, tag == MICS_MEM_OFFLOAD ? "host, offloaded activations" : name,
+                        ledger->bytes[tag], ledger->bytes[tag] == 0);
     }
     print_share(r, "total", "in all", ledger->total, false);
     printer_close(r);

@@ -21,9 +21,10 @@ static report_cell ms(const char *key, const char *heading, double us)
 
 static void print_times(printer *r, const mics_plan_entry *e, bool wide)
 {
-    const double other_us = wide ? e->exposed_all_to_all_us + e->exposed_other_us : e->update_us;
+    const double other_us =
+        (wide ? e->exposed_all_to_all_us + e->exposed_other_us : e->update_us) + e->exposed_copy_us;
     PRINTER_ROW(r, ms("step_ms", "step ms", e->step_us), ms("compute_ms", "compute", e->compute_us),
-                ms("exposed_comm_ms", wide ? NULL : "comm", e->exposed_us),
+                ms("exposed_comm_ms", wide ? NULL : "comm", e->exposed_us - e->exposed_copy_us),
                 ms("exposed_param_sync_ms", NULL, e->exposed_param_sync_us),
                 ms("exposed_gather_ms", NULL, e->exposed_gather_us),
                 ms(NULL, wide ? "gather" : NULL, e->exposed_param_sync_us + e->exposed_gather_us),
@@ -32,6 +33,8 @@ static void print_times(printer *r, const mics_plan_entry *e, bool wide)
                 ms("update_ms", wide ? "update" : NULL, e->update_us));
     if (e->choice.experts > 1)
         PRINTER_ROW(r, ms("exposed_all_to_all_ms", NULL, e->exposed_all_to_all_us));
+    if (e->choice.offload_units > 0)
+        PRINTER_ROW(r, ms("exposed_copy_ms", NULL, e->exposed_copy_us));
     PRINTER_ROW(r, ms("exposed_other_ms", NULL, e->exposed_other_us),
                 ms("overhead_ms", NULL, e->overhead_us),
                 ms(NULL, "other", other_us + e->overhead_us));

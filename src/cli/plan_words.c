@@ -53,8 +53,10 @@ short_text cli_plan_rate(double value)
 
 short_text cli_plan_batch(const mics_plan_choice *choice)
 {
-    return text_of("%lld x %d%s", (long long)choice->micro_batch, (int)choice->micro_steps,
-                   mics_recomputes(choice->recompute) ? " rec" : "");
+    const short_text offload = text_of(" off %d", (int)choice->offload_units);
+    return text_of("%lld x %d%s%s", (long long)choice->micro_batch, (int)choice->micro_steps,
+                   mics_recomputes(choice->recompute) ? " rec" : "",
+                   choice->offload_units > 0 ? offload.text : "");
 }
 
 // ---- a choice ----
@@ -109,6 +111,8 @@ void cli_plan_choice(printer *r, const mics_plan_entry *entry)
                 cell_flag("early_gathers", c->early_gathers),
                 cell_words("gather", c->gather_two_stage ? "two-stage" : "ring"),
                 cell_words("reduce", c->reduce_two_stage ? "two-stage" : "ring"));
+    if (c->offload_units > 0)
+        PRINTER_ROW(r, cell_int("offload_units", c->offload_units));
     if (r->json)
         print_pipeline(r, &entry->pipeline);
 }

@@ -212,9 +212,11 @@ typedef struct mics_run {
     bool early_gathers;      // mics_schedule_spec's
     bool early_gathers_auto; // they are as planned, or by rule, and that is not settled yet
     mics_recompute recompute;
-    bool rounded_sums;  // mics_schedule_spec's, as data_types.grad_accum_dtype
-    bool gemm_autotune; // on GPUs
-    bool share_params;  // in memory that the ranks of a node see, where that can be
+    int32_t offload_units; // mics_schedule_spec's
+    bool offload_auto;     // as few as fit: the caller's to find
+    bool rounded_sums;     // mics_schedule_spec's, as data_types.grad_accum_dtype
+    bool gemm_autotune;    // on GPUs
+    bool share_params;     // in memory that the ranks of a node see, where that can be
     mics_collectives collectives;
     int64_t param_persistence_threshold; // elements; smaller units stay whole on every rank
     int64_t coalesce_below;              // elements; smaller units share messages at the boundary

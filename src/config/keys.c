@@ -328,6 +328,10 @@ static const key rows[] = {
              "again in backward; a number does so in so many layers; \"attention\" and \"mlp\" "
              "make again what is cheap to compute, as does \"attention+mlp\"; \"auto\": as much "
              "as it takes to fit"},
+    {INT("run.offload_activations", run.offload_units, 0, 4096, 0,
+         .automatic = "auto: as few as fit",
+         .help = "on cuda: units whose activations host memory holds between forward and backward; "
+                 "\"auto\": as few as it takes to fit")},
     {SWITCH("run.share_params", run.share_params, true,
             .help = "ranks that share a node's memory share its parameters, where P fits into a "
                     "node: gathers then copy nothing (CPU only)")},

@@ -174,10 +174,15 @@ static mics_status resolve_batch(config *run, int32_t ranks, batch *batch_out)
     return MICS_OK;
 }
 
-// Recomputation is left to the planner together with the micro-batch.
+// Recomputation is left to the planner together with the micro-batch. What was found of offload for
+// another mesh counts no more.
 static void resolve_recompute(config *run)
 {
-    static const char recompute_key[] = "run.recompute";
+    static const char recompute_key[] = "run.recompute", offload_key[] = "run.offload_activations";
+    const bool given = mics_config_given(run, offload_key);
+    run->run.offload_auto = given && !mics_config_valued(run, offload_key);
+    run->run.offload_units = run->run.offload_auto ? 0 : run->run.offload_units;
+    mics_config_set_origin(run, offload_key, given ? NULL : "default");
     run->run.recompute_auto =
         run->run.batch_auto && run->kept_train == 0 && !mics_config_valued(run, recompute_key);
     if (run->run.recompute_auto)

@@ -35,6 +35,7 @@ mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mi
         .prefetch = run->prefetch,
         .layered_micro_steps = run->layered_micro_steps,
         .recompute = run->recompute,
+        .offload_units = run->offload_units,
         .param_persistence_threshold = run->param_persistence_threshold,
         .coalesce_below = run->coalesce_below,
         .params_dtype = run->params_dtype,

@@ -15,6 +15,7 @@
 #include "run/run_schedule.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { TEXT_BYTES = 640 };
@@ -137,12 +138,35 @@ static mics_status choose_prefetch(mics_memory *memory, mics_run *run, const mic
     return MICS_OK;
 }
 
+// Ranks on CPUs compute in host memory. Tests have them copy all the same.
+static mics_status check_offload(const mics_run *run, const run_budget *budget,
+                                 const mics_schedule *schedule)
+{
+    char takes[32], there[32];
+    const size_t bytes = schedule->ledger.bytes[MICS_MEM_OFFLOAD];
+    if (run->offload_units == 0)
+        return MICS_OK;
+    if (!budget->accelerator.used && getenv("MICS_OFFLOAD_ON_CPU") == NULL)
+        return mics_json_fail(run->json, "run.offload_activations", MICS_ERR_UNSUPPORTED,
+                              "is %d, but these ranks compute on CPUs, and host memory is where "
+                              "their activations are; 0 works, or run.device \"cuda\"",
+                              (int)run->offload_units);
+    if (bytes <= budget->host_bytes)
+        return MICS_OK;
+    return mics_json_fail(
+        run->json, "run.offload_activations", MICS_ERR_MEMORY,
+        "activations of %d units take %s of host memory a rank, and %s are available; take fewer",
+        (int)run->offload_units, mics_size_text((double)bytes, takes, sizeof takes),
+        mics_size_text((double)budget->host_bytes, there, sizeof there));
+}
+
 static mics_status open_first(mics_memory *memory, mics_run *run, const mics_model *model,
                               const run_budget *budget, mics_schedule **schedule_out)
 {
     const bool open = ((run->sharding_auto || (run->sharding_open && run->early_gathers_auto)) &&
                        budget->ranks > 1) ||
-                      run->batch_auto || run->recompute_auto;
+                      run->batch_auto || run->recompute_auto ||
+                      (run->offload_auto && budget->accelerator.used);
     return open ? run_plan_auto(memory, run, model, budget, schedule_out)
                 : run_schedule_make(memory, run, model, budget, schedule_out);
 }
@@ -212,6 +236,7 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
     run->micro_batch = as.micro_batch;
     run->micro_steps = as.micro_steps;
     run->recompute = as.recompute;
+    run->offload_units = as.offload_units;
     run->prefetch = as.prefetch;
     settle_early(run, schedule);
     if (run->layered_auto) {
@@ -219,6 +244,7 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
         run_layered_warn(run, &layered, schedule, budget);
     }
     MICS_TRY_OUT(check_comm_dtypes(run, budget));
+    MICS_TRY_OUT(check_offload(run, budget, schedule));
     *schedule_out = schedule;
     *layered_out = layered;
     return MICS_OK;

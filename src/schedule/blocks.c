@@ -2,54 +2,74 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where blocks lie: what each unit keeps from forward to backward, its input first.
 //
-// Units whose blocks go to host memory, and MICS_OFFLOAD_PLACES behind them, take so many places in
-// turn. Unit i of them writes unit i + 1's input, so its forward waits until the block that lay
-// there, of unit i + 1 - PLACES, is stored. That one comes back behind unit i's backward, which may
-// read its output.
-#include "schedule/blocks.h"
+// Units whose blocks go to host memory, and MICS_OFFLOAD_PLACES more behind the last of them, take
+// so many places in turn, number i place i % PLACES. They are spread over all units, so that copies
+// are. The unit before number i writes number i's input, so its forward waits until number i - PLACES
+// is stored. That one comes back behind the same unit's backward, which may read its output.
 #include "mics/log.h"
+#include "schedule/activations.h"
+
+// Units that take a few places in turn.
+typedef struct rotation {
+    int32_t candidates;                  // units that keep anything for a backward
+    int32_t count;                       // of them, those that rotate
+    int32_t stored;                      // of these, the first ones, in host memory
+    int64_t places[MICS_OFFLOAD_PLACES]; // elements of each place
+    mics_offload offload;
+} rotation;
 
 static bool may_offload(const mics_schedule *schedule, int32_t u)
 {
     return mics_schedule_has_backward(schedule, u) && schedule->units[u].kept_elems > 0;
 }
 
-// Sizes of the places that blocks take in turn.
-static mics_status size_places(mics_schedule *schedule, int64_t places[MICS_OFFLOAD_PLACES])
+// Whether candidate number `index` rotates.
+static bool rotates(const rotation *t, int32_t index)
 {
-    const int32_t stored = schedule->spec.offload_units;
-    int32_t count = 0;
-    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
-        int64_t *place = &places[count % MICS_OFFLOAD_PLACES];
-        const int64_t elems = schedule->units[u].kept_elems;
-        if (!may_offload(schedule, u))
-            continue;
-        if (count++ < stored + MICS_OFFLOAD_PLACES && stored > 0 && elems > *place)
-            *place = elems;
-    }
-    const int32_t most = count > MICS_OFFLOAD_PLACES ? count - MICS_OFFLOAD_PLACES : 0;
-    schedule->offload_max = schedule->spec.evaluation_only ? 0 : most;
-    if (stored > most)
-        return mics_fail(MICS_ERR_INVALID,
-                         "activations of %d units in host memory: %d of the %d units that keep any "
-                         "can be there, as the arena needs places for %d; take at most %d",
-                         (int)stored, (int)most, (int)count, (int)MICS_OFFLOAD_PLACES, (int)most);
-    return MICS_OK;
+    return (index + 1) * (int64_t)t->count / t->candidates >
+           index * (int64_t)t->count / t->candidates;
 }
 
-// One that may be in host memory, number `index` of them; `turn` has the newest ones before it.
-static void take_turn(mics_schedule *schedule, int32_t u, int32_t index, const int64_t *places,
-                      int32_t turn[MICS_OFFLOAD_PLACES])
+// Needs: at most offload_max units.
+static rotation find_rotation(const mics_schedule *schedule, int32_t units)
 {
-    const int32_t stored = schedule->spec.offload_units,
-                  displaced = index + 1 - MICS_OFFLOAD_PLACES;
+    const int32_t all = schedule->spec.model->unit_count;
+    rotation t = {.stored = units, .count = units > 0 ? units + MICS_OFFLOAD_PLACES : 0};
+    for (int32_t u = 0; u < all; u++)
+        t.candidates += may_offload(schedule, u);
+    int32_t index = 0, turn = 0;
+    for (int32_t u = 0; u < all; u++) {
+        const int64_t elems = schedule->units[u].kept_elems;
+        if (!may_offload(schedule, u) || !rotates(&t, index++))
+            continue;
+        int64_t *place = &t.places[turn % MICS_OFFLOAD_PLACES];
+        *place = elems > *place ? elems : *place;
+        t.offload.host_elems += turn++ < units ? elems : 0;
+        t.offload.spared_elems += elems;
+    }
+    for (int i = 0; i < MICS_OFFLOAD_PLACES; i++)
+        t.offload.spared_elems -= t.places[i];
+    return t;
+}
+
+mics_offload mics_schedule_offload(const mics_schedule *schedule, int32_t units)
+{
+    return find_rotation(schedule, units).offload;
+}
+
+// Number `index` of those that rotate; `newest` has the ones before it, by place.
+static void place_rotating(mics_schedule *schedule, const rotation *t, int32_t u, int32_t before,
+                           int32_t index, int32_t newest[MICS_OFFLOAD_PLACES])
+{
+    const int32_t place = index % MICS_OFFLOAD_PLACES, earlier = index - MICS_OFFLOAD_PLACES;
     mics_unit_plan *plan = &schedule->units[u];
-    for (int i = 0; i < index % MICS_OFFLOAD_PLACES; i++)
-        plan->kept_at += places[i];
-    turn[index % MICS_OFFLOAD_PLACES] = u;
-    if (displaced >= 0 && displaced < stored)
-        plan->displaced = turn[displaced % MICS_OFFLOAD_PLACES];
-    if (index < stored) {
+    plan->kept_at = 0;
+    for (int32_t i = 0; i < place; i++)
+        plan->kept_at += t->places[i];
+    if (earlier >= 0 && earlier < t->stored)
+        schedule->units[before].displaced = newest[place];
+    newest[place] = u;
+    if (index < t->stored) {
         plan->host_at = schedule->offload_elems;
         schedule->offload_elems += plan->kept_elems;
     }
@@ -58,19 +78,27 @@ static void take_turn(mics_schedule *schedule, int32_t u, int32_t index, const i
 mics_status place_blocks(mics_schedule *schedule, int64_t *end_out)
 {
     const mics_model *model = schedule->spec.model;
-    const int32_t stored = schedule->spec.offload_units;
-    int64_t places[MICS_OFFLOAD_PLACES] = {0}, end = 0;
-    int32_t before = 0, index = 0, turn[MICS_OFFLOAD_PLACES];
-    MICS_TRY(size_places(schedule, places));
+    const int32_t units = schedule->spec.offload_units;
+    const rotation t = find_rotation(schedule, units);
+    int32_t before = 0, candidate = 0, index = 0, newest[MICS_OFFLOAD_PLACES];
+    int64_t end = 0;
+    if (!schedule->spec.evaluation_only && t.candidates > MICS_OFFLOAD_PLACES)
+        schedule->offload_max = t.candidates - MICS_OFFLOAD_PLACES;
+    if (units > schedule->offload_max)
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "run.offload_activations %d: of the %d units that keep activations all but "
+            "%d can be in host memory; take at most %d",
+            (int)units, (int)t.candidates, (int)MICS_OFFLOAD_PLACES, (int)schedule->offload_max);
     for (int i = 0; i < MICS_OFFLOAD_PLACES; i++)
-        end += places[i];
+        end += t.places[i];
     for (int32_t u = 0; u < model->unit_count; u++) {
         mics_unit_plan *plan = &schedule->units[u];
         plan->host_at = plan->displaced = -1;
         if (!mics_unit_computes(&model->units[u]))
             continue;
-        if (stored > 0 && may_offload(schedule, u) && index < stored + MICS_OFFLOAD_PLACES) {
-            take_turn(schedule, u, index++, places, turn);
+        if (may_offload(schedule, u) && rotates(&t, candidate++)) {
+            place_rotating(schedule, &t, u, before, index++, newest);
         } else {
             plan->kept_at = end;
             end += plan->kept_elems;

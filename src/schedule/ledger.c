@@ -467,15 +467,6 @@ const int32_t *mics_schedule_members(const mics_schedule *schedule, const mics_s
     return step->member_count > 0 ? schedule->members + step->member_at : &step->unit;
 }
 
-int64_t mics_schedule_copied_bytes(const mics_schedule *schedule)
-{
-    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
-    int64_t bytes = 0;
-    for (int32_t i = 0; i < list->count; i++)
-        bytes += mics_step_is_copy(&list->steps[i]) ? (int64_t)list->steps[i].block_bytes : 0;
-    return bytes;
-}
-
 double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase)
 {
     double flops = 0;

@@ -12,7 +12,6 @@
 #include "schedule/boundary.h"
 #include "schedule/check.h"
 #include "schedule/collectives.h"
-#include "schedule/copies.h"
 #include "schedule/gathers.h"
 #include "schedule/layered.h"
 #include "schedule/ledger.h"

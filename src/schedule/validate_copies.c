@@ -71,21 +71,22 @@ mics_status check_copy(validator *v, const mics_step *step)
     const bool stores = step->kind == MICS_STEP_STORE;
     const mics_unit_plan *plan = &v->schedule->units[step->unit];
     block_state *state = state_of(v, step->unit);
-    const mics_step *pass = v->pass >= 0 ? &v->list->steps[v->pass] : step;
+    const mics_step *pass = &v->list->steps[v->pass >= 0 ? v->pass : v->index];
     if (plan->host_at < 0 || step->block_elems != plan->kept_elems ||
         (stores ? step->from : step->to) != plan->kept_at ||
         (stores ? step->to : step->from) != plan->host_at)
         return validator_broken(v, 14, "it copies something else than the unit's block");
-    if (stores && (!state->there || state->touched != v->pass || pass->unit != step->unit ||
-                   pass->micro_step != step->micro_step || !validator_precedes(v, v->pass) ||
-                   !mics_schedule_ends_pass(v->schedule, pass)))
-        return validator_broken(v, 14, "it does not follow the unit's forward");
-    if (!stores && (!state->lives || state->there || state->stored < 0 ||
-                    v->list->steps[state->stored].micro_step != step->micro_step))
+    if (stores) {
+        if (!state->there || state->touched != v->pass || pass->unit != step->unit ||
+            pass->micro_step != step->micro_step || !validator_precedes(v, v->pass) ||
+            !mics_schedule_ends_pass(v->schedule, pass))
+            return validator_broken(v, 14, "it does not follow the unit's forward");
+        state->stored = v->index;
+        return MICS_OK;
+    }
+    if (!state->lives || state->there || state->stored < 0 ||
+        v->list->steps[state->stored].micro_step != step->micro_step)
         return validator_broken(v, 14, "nothing of it is stored, or it is there");
-    if (!stores)
-        MICS_TRY(take_place(v, step->unit));
-    *(stores ? &state->stored : &state->fetched) = v->index;
-    state->touched = stores ? state->touched : v->index;
-    return MICS_OK;
+    state->fetched = state->touched = v->index;
+    return take_place(v, step->unit);
 }

@@ -589,6 +589,33 @@ static void test_flips_are_found(void **state)
     }
 }
 
+static const char deep_config[] =
+    "{\"model_type\": \"gpt2\", \"n_layer\": 6, \"n_head\": 3, \"n_embd\": 12, "
+    "\"n_positions\": 19, \"vocab_size\": 29, \"tie_word_embeddings\": %s}";
+
+// Activations in host memory, and the same bits.
+static void test_offload(void **state)
+{
+    (void)state;
+    needs_gpus(1);
+    for (int i = 0; i < (FIXTURE_STEPS_RUN < FIXTURE_STEPS ? 1 : 3); i++) {
+        fixture_run kept = {.want = on_gpu(i == 0 ? MICS_DTYPE_BF16 : MICS_DTYPE_FP32)};
+        kept.want.config = deep_config;
+        kept.want.ranks = i == 2 ? 2 : 1;
+        kept.want.sharding = i == 2 ? (mics_sharding){2, 2, 2} : kept.want.sharding;
+        kept.want.recompute = i == 1;
+        kept.want.graphs = i == 0;
+        kept.want.layered_micro_steps = i == 2 ? 2 : 1;
+        fixture_run moved = {.want = kept.want};
+        moved.want.offload_units = 2 + i;
+        fixture_go(&kept);
+        fixture_go(&moved);
+        assert_memory_equal(kept.losses, moved.losses, sizeof kept.losses);
+        assert_memory_equal(kept.norms, moved.norms, sizeof kept.norms);
+        assert_true(kept.eval_loss == moved.eval_loss && moved.results[0].copied_bytes > 0);
+    }
+}
+
 int main(int count, char **names)
 {
     const struct CMUnitTest tests[] = {
@@ -603,6 +630,7 @@ int main(int count, char **names)
         cmocka_unit_test(test_repeats),
         cmocka_unit_test(test_overflow_is_skipped),
         cmocka_unit_test(test_graphs),
+        cmocka_unit_test(test_offload),
         cmocka_unit_test(test_preference),
         cmocka_unit_test(test_breadth),
         cmocka_unit_test(test_flips_are_found),

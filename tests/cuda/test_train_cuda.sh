@@ -135,6 +135,29 @@ same_weights graphs/checkpoints/step-00000004 staged/checkpoints/step-00000004
 train 2 on_cpu --ranks 1 --set sharding=null --set run.device=cpu --set run.graphs=true
 one_line on_cpu.err
 contains on_cpu.err "run.graphs: is for GPUs"
+# ---- activations in host memory: the same bits, resumed with another number, and found ----
+sed "s/\"n_layer\": [0-9]*/\"n_layer\": 6/" model.json >deep.json
+deep="$mesh --set model.config=deep.json --set run.checkpoint_every=2"
+# shellcheck disable=SC2086
+train 0 kept $deep
+# shellcheck disable=SC2086
+train 0 offload $deep --set run.offload_activations=3
+same_losses offload kept
+same_weights offload/checkpoints/step-00000004 kept/checkpoints/step-00000004
+exact offload
+contains offload.out "offloaded activations"
+rm -r offload/checkpoints/step-00000004
+# shellcheck disable=SC2086
+train 0 offload $deep --set run.offload_activations=1
+contains offload.out "resumed from"
+same_losses offload kept
+same_weights offload/checkpoints/step-00000004 kept/checkpoints/step-00000004
+# shellcheck disable=SC2086
+train 2 many $deep --set run.offload_activations=5
+contains many.err "take at most 4"
+train 2 on_cpu --ranks 1 --set sharding=null --set run.device=cpu --set run.offload_activations=1
+one_line on_cpu.err
+contains on_cpu.err "run.offload_activations: is 1, but these ranks compute on CPUs"
 [ -n "$plugin" ] || { echo "skipped the parts that only the emulation has"; exit 0; }
 
 # ---- what only the emulation has ----

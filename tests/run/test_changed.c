@@ -155,6 +155,7 @@ static const change_row changes[] = {
     {"run.comm_dtype.boundary", "bf16", REFUSED, PLAIN, NULL},
     {"run.comm_dtype.bf16_intra_node", "true", SAID, PLAIN, NULL},
     {"run.recompute", "true", SAID, PLAIN, NULL},
+    {"run.offload_activations", "1", REFUSED, PLAIN, NULL}, // for GPUs
     {"run.share_params", "false", SAME, PLAIN, NULL},
     {"run.comm_timeout_s", "70", SAME, PLAIN, NULL},
     {"sharding.params", "1", SAID, PLAIN, NULL},

@@ -147,7 +147,7 @@ typedef struct mics_step_result {
     mics_verdict verdict; // training only
     uint32_t told;        // by any rank (mics_engine_tell); the same on every rank
     mics_bytes sent;      // by this rank, counted
-    int64_t copied_bytes; // of activations to host memory and back (mics_schedule_copied_bytes)
+    int64_t copied_bytes; // of activations to host memory and back
     // Training only, the same on every rank. The sums are over all ranks' sequences, and 0 in a
     // model without experts.
     int64_t memory_peak_bytes; // of the rank that has held most, up to the agreement

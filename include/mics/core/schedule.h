@@ -224,8 +224,8 @@ typedef struct mics_unit_plan {
     // What it keeps from forward to backward: its input, and behind it what it saves.
     int64_t kept_at, kept_elems;
     int64_t host_at; // where that is in host memory meanwhile; -1: it stays in the arena
-    // The unit in host memory whose place this unit's forward overwrites, or -1. Forward waits until
-    // that is stored, and behind this unit's backward it is fetched.
+    // The unit in host memory whose place this unit's output takes, or -1. Forward waits until that is
+    // stored, and behind this unit's backward it is fetched.
     int32_t displaced;
     mics_grad_call *grads;
     int32_t grad_count;
@@ -274,8 +274,8 @@ typedef struct mics_schedule_spec {
     int32_t micro_steps; // a step
     int32_t prefetch;    // units gathered ahead; 0: each backward waits for the reduction before it
     mics_recompute recompute;
-    // Of so many units, from the first that has a backward on, host memory holds what they keep between
-    // forward and backward. They share the places of the MICS_OFFLOAD_PLACES units behind them.
+    // Of so many units, spread over those that have a backward, host memory holds what they keep
+    // between forward and backward. They share places with MICS_OFFLOAD_PLACES others.
     int32_t offload_units;
     // Micro-batches in flight, a layered group: a unit runs for the whole group before the next unit
     // does. So it is gathered once a group, and its second hop runs beside the backwards of the
@@ -692,8 +692,16 @@ mics_bytes mics_schedule_all_bytes(const mics_schedule *schedule, mics_phase pha
 mics_bytes mics_schedule_kind_bytes(const mics_schedule *schedule, mics_phase phase,
                                     mics_step_kind kind, mics_step_stage stage);
 
-/* Bytes a rank copies to host memory and back in one run of the training list. Pure. */
-int64_t mics_schedule_copied_bytes(const mics_schedule *schedule);
+// What units in host memory take there, and what the arena spares. Of one micro-batch in flight.
+typedef struct mics_offload {
+    int64_t host_elems, spared_elems;
+} mics_offload;
+
+/* Those of a schedule that has any other spec.offload_units. Pure.
+ *
+ * Needs:   0 <= units <= schedule->offload_max.
+ */
+mics_offload mics_schedule_offload(const mics_schedule *schedule, int32_t units);
 
 /* FLOPs a rank computes in one run of a list, recomputation included. Pure. */
 double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase);

@@ -39,6 +39,9 @@ void metrics_figures(const mics_metrics *m, metrics_figure figures_out[METRICS_F
              "of it for the second hop, ms", m->exposed_second_hop_ms),
         real("exposed_agree_ms", "communication/exposed_agree_ms", "of it for loss and norm, ms",
              m->exposed_agree_ms),
+        real("exposed_copy_ms", "communication/exposed_copy_ms",
+             "time that computation waited for activations from and to host memory, ms",
+             m->exposed_copy_ms),
         real("save_ms", "speed/save_ms", "time that training waited for saving, ms", m->save_ms),
     };
     for (int32_t i = 0; i < METRICS_FIGURES; i++)

@@ -65,7 +65,10 @@ typedef struct mics_accelerator {
         reserve_bytes; // of it: driver, context, libraries' buffers, fragmentation; -1: not given
     double flops_per_s[MICS_MATHS]; // 0, of fp8 alone: it has none
     double memory_bytes_per_s;      // peak
-    double memory_efficiency;       // share of it that kernels reach which only move memory
+    // Of the link to host memory, each way, while all of the node copy; and that memory, of the
+    // node's. 0: not known.
+    double host_bytes_per_s, host_memory_bytes;
+    double memory_efficiency;     // share of it that kernels reach which only move memory
     double update_bytes_per_s;    // that the optimizer's update reaches, read and written together
     double reduce_bytes_per_s;    // at which received data is added; 0: it costs nothing
     double launch_us;             // of one kernel, when the kernel is shorter than that

@@ -40,6 +40,8 @@ static const cost_key accelerator_keys[] = {
     {"tflops_bf16", ACC(flops_per_s[MICS_MATH_BF16]), 1e12, 1e-6, 1e5, COST_REAL, false, false},
     {"tflops_fp16", ACC(flops_per_s[MICS_MATH_FP16]), 1e12, 1e-6, 1e5, COST_REAL, false, false},
     {"tflops_fp8", ACC(flops_per_s[MICS_MATH_FP8]), 1e12, 0, 1e5, COST_REAL, false, false},
+    {"host_gb_per_s", ACC(host_bytes_per_s), 1e9, 0, 1e5, COST_REAL, false, false},
+    {"host_memory_gib", ACC(host_memory_bytes), GIB, 0, 1e6, COST_REAL, false, false},
     {"memory_gb_per_s", ACC(memory_bytes_per_s), 1e9, 1e-2, 1e6, COST_REAL, false, true},
     {"memory_efficiency", ACC(memory_efficiency), 1, 1e-3, 1, COST_REAL, false, true},
     {"update_gb_per_s", ACC(update_bytes_per_s), 1e9, 1e-3, 1e6, COST_REAL, false, false},

@@ -44,6 +44,7 @@ static mics_status choose_open(const mics_run *run, mics_plan_found *found,
     choice->micro_batch = chosen->micro_batch;
     choice->micro_steps = chosen->micro_steps;
     choice->recompute = chosen->recompute;
+    choice->offload_units = chosen->offload_units;
     if (run->early_gathers_auto)
         choice->early_gathers = chosen->early_gathers;
     mics_plan_result_close(result);
@@ -67,6 +68,7 @@ static bool evaluate_file(const mics_plan *plan, int32_t nodes, mics_plan_found 
             .prefetch = run->prefetch,
             .layered_micro_steps = run->layered_micro_steps,
             .recompute = run->recompute,
+            .offload_units = run->offload_units,
             .gather_two_stage = two && run->collectives != MICS_COLLECTIVES_RING_GATHERS,
             .reduce_two_stage = two,
             .boundary_two_stage = two,
@@ -167,7 +169,7 @@ static bool same_choice(const mics_plan_entry *left, const mics_plan_entry *righ
     return a->sharding.params == b->sharding.params && a->sharding.grads == b->sharding.grads &&
            a->sharding.optimizer == b->sharding.optimizer && a->experts == b->experts &&
            a->micro_batch == b->micro_batch && a->micro_steps == b->micro_steps &&
-           mics_recompute_is(a->recompute, b->recompute);
+           mics_recompute_is(a->recompute, b->recompute) && a->offload_units == b->offload_units;
 }
 
 const mics_plan_entry *mics_plan_faster_baseline(const mics_plan_found *found)

@@ -14,6 +14,8 @@ static mics_plan_space space_of(const mics_run *run)
         .recompute_given = !run->recompute_auto,
         .recompute_open = run->recompute_open,
         .recompute = run->recompute,
+        .offload_given = !run->offload_auto,
+        .offload_units = run->offload_units,
         .prefetch_given = !run->prefetch_auto,
         .prefetch = run->prefetch,
         .layered_micro_steps = run->layered_kept > 0 ? run->layered_kept : run->layered_micro_steps,
@@ -34,7 +36,7 @@ enum { MAX_TIES = 16 };
 
 bool offers_is_open(const mics_run *run)
 {
-    return run->sharding_auto || run->batch_auto || run->recompute_auto;
+    return run->sharding_auto || run->batch_auto || run->recompute_auto || run->offload_auto;
 }
 
 const mics_plan_entry *offers_pick(const mics_plan_result *result)

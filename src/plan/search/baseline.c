@@ -151,7 +151,8 @@ static mics_status search_shardings(mics_planner *planner, const mics_plan_space
 mics_status mics_planner_baseline(mics_planner *planner, const mics_plan_space *space,
                                   mics_plan_baseline baseline, mics_plan_entry *entry_out)
 {
-    const mics_plan_space within = space != NULL ? *space : (mics_plan_space){0};
+    mics_plan_space within = space != NULL ? *space : (mics_plan_space){0};
+    within.offload_given = true;
     mics_plan_entry whole;
     if (baseline != MICS_PLAN_MEGATRON)
         return search_shardings(planner, &within, baseline, entry_out);

@@ -103,6 +103,7 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
         .prefetch = choice->prefetch,
         .layered_micro_steps = choice->layered_micro_steps,
         .recompute = choice->recompute,
+        .offload_units = choice->offload_units,
         .gather = choice->gather_two_stage ? two : ring,
         .reduce = choice->reduce_two_stage ? two : ring,
         .boundary = choice->boundary_two_stage ? two : ring,
@@ -124,7 +125,7 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
         .share_params = request->share_params,
         .comm_staging_bytes = request->staging_bytes,
         .node_memory = request->node_memory,
-        .like = known != NULL ? known->schedule : NULL,
+        .like = known != NULL && choice->offload_units == 0 ? known->schedule : NULL,
     };
     MICS_TRY(choice_mesh(planner, choice->sharding, &spec.mesh));
     return mics_schedule_open(planner->memory, &spec, schedule_out);

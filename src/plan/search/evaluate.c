@@ -226,6 +226,8 @@ static void take_times(const mics_simulation *s, double sign, mics_plan_entry *e
             entry->exposed_reduce_us += exposed_us;
         if (part == MICS_PART_SECOND_HOP)
             entry->exposed_second_hop_us += exposed_us;
+        if (part == MICS_PART_COPY)
+            entry->exposed_copy_us += exposed_us;
         if (part == MICS_PART_ALL_TO_ALL)
             entry->exposed_all_to_all_us += exposed_us;
     }

@@ -72,6 +72,7 @@ typedef struct mics_plan_choice {
     int32_t prefetch;
     int32_t layered_micro_steps; // mics_schedule_spec.layered_micro_steps; 0 counts as 1
     mics_recompute recompute;
+    int32_t offload_units; // mics_schedule_spec.offload_units
     // Where the group spans nodes. An accelerator sums bf16 and fp16 in two stages, unless it
     // is to sum by rings (mics_schedule_spec).
     bool gather_two_stage, reduce_two_stage, sums_by_ring;
@@ -112,6 +113,7 @@ typedef struct mics_plan_entry {
     double update_us;  // norm and optimizer
     double exposed_param_sync_us, exposed_gather_us, exposed_reduce_us, exposed_second_hop_us;
     double exposed_all_to_all_us; // of rows to experts, and back
+    double exposed_copy_us;       // of activations to host memory, and back
     double exposed_other_us;      // agreement; MEGATRON: the bubble, and what its passes wait for
     double exposed_us;            // all of them
     double overhead_us;
@@ -155,6 +157,8 @@ typedef struct mics_plan_space {
     bool recompute_given;        // `recompute` alone
     bool recompute_open;         // (with it) of its units, at either end
     mics_recompute recompute;
+    bool offload_given; // `offload_units` alone; else as few as fit, in place of recomputation
+    int32_t offload_units;
     bool prefetch_given;
     // Not given: gathers and reductions either way, the boundary in two stages.
     bool collectives_given, gather_two_stage, reduce_two_stage, boundary_two_stage;

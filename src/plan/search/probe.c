@@ -422,6 +422,7 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
         batch_probe **list = &planner->batches[batch_index(planner, choice->micro_batch)];
         plain.sharding = plain_sharding(planner, planner->experts);
         plain.prefetch = 1;
+        plain.offload_units = 0;
         MICS_TRY(MICS_NEW(planner->memory, 1, &probe));
         mics_status status =
             MICS_NEW(planner->memory, planner->request.model->unit_count, &probe->unit_us);
@@ -461,7 +462,7 @@ mics_status batch_of(mics_planner *planner, const mics_plan_choice *choice, batc
     const batch_probe *kept = NULL, *all = NULL;
     mics_plan_choice form = *choice;
     int32_t layer = 0;
-    if (recomputes_some(choice->recompute)) {
+    if (recomputes_some(choice->recompute) && choice->offload_units == 0) {
         form.recompute = mics_recompute_all(true);
         MICS_TRY(probe_batch(planner, &form, &all));
         form.recompute = without_whole(choice->recompute);

@@ -15,7 +15,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { FASTER_TRIED = 8 };
+enum { FASTER_TRIED = 8, OFFLOAD_BASES = MICS_PLAN_MAX_PREFETCH + 1 };
 
 typedef struct candidate {
     double bound_us;
@@ -66,6 +66,7 @@ static int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b)
         {a->recompute.attention, b->recompute.attention},
         {a->recompute.mlp, b->recompute.mlp},
         {a->recompute.last, b->recompute.last},
+        {a->offload_units, b->offload_units},
         {a->prefetch, b->prefetch},
         {a->layered_micro_steps, b->layered_micro_steps},
         {a->gather_two_stage, b->gather_two_stage},
@@ -147,7 +148,7 @@ static mics_status list_choice(search *s, const mics_plan_choice *choice)
     MICS_TRY(list_alone(s, choice, &bytes));
     if (s->space->recompute_given || mics_recomputes(choice->recompute) || fits(s, bytes))
         return MICS_OK;
-    for (int last = 0; last < 2; last++) {
+    for (int last = 0; last < 2 && choice->offload_units == 0; last++) {
         mics_plan_choice partly = *choice;
         MICS_TRY(least_recompute(s->at, choice, bytes, last == 1, &partly.recompute, &fitting));
         if (!fitting || partly.recompute.last != (last == 1))
@@ -258,6 +259,7 @@ static mics_status list_collectives(search *s, mics_sharding sharding)
     for (int way = 0; way < 8; way++) {
         const mics_plan_choice choice = {.sharding = sharding,
                                          .experts = s->at->experts,
+                                         .offload_units = space->offload_units,
                                          .gather_two_stage = (way & 1) != 0,
                                          .reduce_two_stage = (way & 2) != 0,
                                          .boundary_two_stage =
@@ -443,6 +445,27 @@ static mics_status simulate_candidates(search *s)
     return MICS_OK;
 }
 
+// Around the best, or around what lacks the least, with all numbers of units gathered ahead.
+static mics_status search_offload(search *s)
+{
+    mics_plan_choice bases[OFFLOAD_BASES], ways[MAX_OFFLOAD_WAYS];
+    const int32_t fit = s->found_count < OFFLOAD_BASES ? s->found_count : OFFLOAD_BASES;
+    if (s->space->offload_given || !s->planner->request.accelerator)
+        return MICS_OK;
+    for (int32_t i = 0; i < OFFLOAD_BASES; i++) {
+        bases[i] = i < fit ? s->found[i].choice : s->smallest.choice;
+        if (fit == 0 && !s->space->prefetch_given)
+            bases[i].prefetch = i;
+    }
+    for (int32_t i = 0; i < (fit > 0 ? fit : OFFLOAD_BASES); i++) {
+        int32_t count = 0;
+        MICS_TRY(list_offload(s->planner, s->space, &bases[i], ways, &count));
+        for (int32_t w = 0; w < count; w++)
+            MICS_TRY(simulate_candidate(s, &(candidate){.choice = ways[w]}));
+    }
+    return MICS_OK;
+}
+
 // ---- results ----
 
 static int compare_memory(const void *left, const void *right)
@@ -554,6 +577,7 @@ mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *sp
     if (s.listed == 0)
         MICS_TRY_OUT(fail_empty(&s));
     MICS_TRY_OUT(simulate_candidates(&s));
+    MICS_TRY_OUT(search_offload(&s));
     MICS_TRY_OUT(fill_entries(&s, result));
     result->space = s.listed;
     result->fitting = s.fitting;

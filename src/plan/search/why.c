@@ -78,6 +78,8 @@ static const char *work_text(mics_step_kind kind)
         [MICS_STEP_ORTHOGONALISE] = "the update",
         [MICS_STEP_MOMENTUM_BACK] = "momentum from owners",
         [MICS_STEP_UPDATE] = "the update",
+        [MICS_STEP_STORE] = "copies to host memory",
+        [MICS_STEP_FETCH] = "copies from host memory",
     };
     return (unsigned)kind < MICS_STEP_KINDS ? texts[kind] : "?";
 }
@@ -175,6 +177,7 @@ static void explain_parts(const mics_plan_entry *best, double more_us, mics_plan
         {"exposed gathers", entry->exposed_gather_us - best->exposed_gather_us},
         {"exposed reductions", entry->exposed_reduce_us - best->exposed_reduce_us},
         {"exposed second hop", entry->exposed_second_hop_us - best->exposed_second_hop_us},
+        {"exposed copies", entry->exposed_copy_us - best->exposed_copy_us},
         {"exposed all-to-alls", entry->exposed_all_to_all_us - best->exposed_all_to_all_us},
         {entry->pipeline.stages > 0 ? "bubble, collectives and sends" : "agreement",
          entry->exposed_other_us - best->exposed_other_us},

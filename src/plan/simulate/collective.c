@@ -122,9 +122,24 @@ static mics_cost_use exchanges_use(const mics_schedule *schedule, const mics_clu
                : ring;
 }
 
+// A copy to or from host memory, on a link that no collective uses. Of accelerators that nothing is
+// known of: PCIe gen4 with 16 lanes, shared a little; 10 us from one copy to the next (assumed).
+static mics_cost_use copy_use(const mics_cluster *cluster, const mics_step *step)
+{
+    static const double usual_bytes_per_s = 20e9, latency_us = 10;
+    const double own = cluster->accelerator.host_bytes_per_s;
+    const double rate = cluster->host_bytes_per_s > 0 ? cluster->host_bytes_per_s
+                        : own > 0                     ? own
+                                                      : usual_bytes_per_s;
+    const double us = latency_us + (double)step->block_bytes / rate * 1e6;
+    return (mics_cost_use){.us = us, .beside_us = us, .tier = -1};
+}
+
 mics_cost_use collective_use(const mics_schedule *schedule, const mics_cluster *cluster,
                              const mics_simulate_options *options, const mics_step *step)
 {
+    if (mics_step_is_copy(step))
+        return copy_use(cluster, step);
     const mics_group group =
         mics_mesh_group(&schedule->spec.mesh, step->axis, mics_step_scope(step), 0);
     mics_cost_use use = exchanges_use(schedule, cluster, step, group, options->trees);

@@ -133,6 +133,9 @@ mics_part mics_part_of(mics_step_kind kind)
         return MICS_PART_SECOND_HOP;
     case MICS_STEP_ALL_TO_ALL:
         return MICS_PART_ALL_TO_ALL;
+    case MICS_STEP_STORE:
+    case MICS_STEP_FETCH:
+        return MICS_PART_COPY;
     case MICS_STEP_PARAM_SYNC:
     case MICS_STEP_MOMENTUM_TO_OWNERS:
     case MICS_STEP_MOMENTUM_BACK:

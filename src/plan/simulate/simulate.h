@@ -53,6 +53,7 @@ typedef enum mics_part {
     MICS_PART_REDUCE,      // inside the gradient group, both stages
     MICS_PART_SECOND_HOP,  // scatter, replica scatter and replica gather
     MICS_PART_ALL_TO_ALL,  // of rows to experts, and back
+    MICS_PART_COPY,        // of activations to host memory, and back
     MICS_PART_PARAM_SYNC,  // and what is sent of momentum
     MICS_PART_UPDATE,      // norm, agreement, update
     MICS_PARTS

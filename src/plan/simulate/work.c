@@ -130,7 +130,7 @@ static mics_status price_steps(pricing *p)
         const mics_step *step = &list->steps[i];
         work *w = &p->table->steps[i];
         *w = (work){.collective = -1};
-        if (mics_step_is_comm(step)) {
+        if (!mics_step_is_compute(step)) {
             MICS_TRY(find_collective(p, step, &w->collective));
             w->us = p->table->collectives[w->collective].use.us;
         } else {

@@ -114,6 +114,7 @@ static void fill_exposed(const run_step *at, bool defers, mics_metrics *metrics)
     metrics->exposed_reduce_ms = exposed.reduce / 1e3;
     metrics->exposed_second_hop_ms = (exposed.second_hop + (defers ? at->complete_us : 0)) / 1e3;
     metrics->exposed_agree_ms = exposed.agree / 1e3;
+    metrics->exposed_copy_ms = exposed.copy / 1e3;
 }
 
 static void fill_router(const double sums[MICS_ROUTER_SUMS], mics_router_metrics *router)

@@ -100,7 +100,8 @@ static void test_one_object_a_step(void **state)
         "\"memory_peak_bytes\": 1099511627776, \"sent_intra_bytes\": 77, \"sent_inter_bytes\": 0, "
         "\"exposed_comm_ms\": 0.125, \"exposed_gather_ms\": 0.0625, \"exposed_reduce_ms\": "
         "0.03125, "
-        "\"exposed_second_hop_ms\": 0, \"exposed_agree_ms\": 0.03125, \"save_ms\": 0}\n");
+        "\"exposed_second_hop_ms\": 0, \"exposed_agree_ms\": 0.03125, \"exposed_copy_ms\": 0, "
+        "\"save_ms\": 0}\n");
     metrics.loss = INFINITY;
     ASSERT_OK(mics_metrics_write(file, &metrics));
     assert_non_null(strstr(read_whole("m.jsonl"), "\"loss\": null"));

@@ -1,0 +1,61 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Activations in host memory: as few as fit, as each further unit is copied for nothing.
+#include "plan/search/bound.h"
+#include "plan/search/choice.h"
+#include "plan/search/planner.h"
+#include "plan/search/search.h"
+#include "schedule/layered.h"
+
+// Of a node's memory, what activations may take beside the system, data and copies of the state; and
+// what a rank has of it where the cluster does not say, as a share of its accelerator's (assumed).
+static const double host_share = 0.75, usual_host_memory = 1;
+
+// Sets the least offload_units with which a choice fits into a rank's memory, and into its part of
+// the node's; whether any does.
+static mics_status choose_units(mics_planner *planner, mics_plan_choice *choice, bool *fits_out)
+{
+    const mics_accelerator *device = &planner->request.cluster.accelerator;
+    const double host_bytes =
+        host_share * (device->host_memory_bytes > 0 ? device->host_memory_bytes
+                                                    : usual_host_memory * device->memory_bytes);
+    const double elem_bytes =
+        (double)mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS) *
+        mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
+    const batch_probe *batch = NULL;
+    double bytes = 0;
+    choice->offload_units = 0;
+    MICS_TRY(planner_of(planner, choice->experts, &planner));
+    MICS_TRY(choice_memory(planner, choice, &bytes));
+    MICS_TRY(probe_batch(planner, choice, &batch));
+    *fits_out = bytes <= planner->available_bytes;
+    while (!*fits_out && choice->offload_units < batch->schedule->offload_max) {
+        const mics_offload o = mics_schedule_offload(batch->schedule, ++choice->offload_units);
+        if (elem_bytes * (double)o.host_elems > host_bytes)
+            break;
+        *fits_out = bytes - elem_bytes * (double)o.spared_elems <= planner->available_bytes;
+    }
+    return MICS_OK;
+}
+
+mics_status list_offload(mics_planner *planner, const mics_plan_space *space,
+                         const mics_plan_choice *base, mics_plan_choice ways_out[MAX_OFFLOAD_WAYS],
+                         int32_t *count_out)
+{
+    const int32_t first = batch_index(planner, base->micro_batch);
+    *count_out = 0;
+    for (int32_t i = 0; i < MAX_OFFLOAD_WAYS; i++) {
+        mics_plan_choice way = *base;
+        bool fits = false;
+        if (first + i / 2 >= planner->micro_batch_count || (space->micro_batch > 0 && i >= 2))
+            break;
+        way.micro_batch = planner->micro_batches[first + i / 2];
+        way.micro_steps = (int32_t)micro_steps_of(planner, way.micro_batch);
+        way.recompute = mics_recompute_all(i % 2 == 1);
+        if (!space->recompute_given || mics_recompute_is(space->recompute, way.recompute))
+            MICS_TRY(choose_units(planner, &way, &fits));
+        if (fits && way.offload_units > 0)
+            ways_out[(*count_out)++] = way;
+    }
+    return MICS_OK;
+}
