@@ -49,9 +49,8 @@ static void print_take(const printer *r, const mics_plan_offer *offer, const cha
         "%sTake %s, micro-batch %lld x %d x %d ranks = %lld %s%s%s: %s s a step%s%s, "
         "%s a rank to spare.",
         where, offer->entry.name, (long long)c->micro_batch, (int)c->micro_steps,
-        (int)(offer->ranks / (c->sequence > 1 ? c->sequence : 1)),
-        (long long)offer->global_batch, offer->pairs ? "pairs" : "sequences",
-        mics_recomputes(c->recompute) ? ", recomputed" : "",
+        (int)(offer->ranks / (c->sequence > 1 ? c->sequence : 1)), (long long)offer->global_batch,
+        offer->pairs ? "pairs" : "sequences", mics_recomputes(c->recompute) ? ", recomputed" : "",
         c->offload_units > 0 ? offload.text : "", cli_plan_figure(offer->step_s.typical).text,
         range_text(&offer->step_s).text, whole.text, text_size(offer->entry.spare_bytes).text);
 }

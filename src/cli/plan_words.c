@@ -15,10 +15,10 @@ short_text cli_plan_degrees(const mics_plan_entry *entry)
     if (entry->pipeline.stages > 0) // without "megatron "
         return text_of("%s", strchr(entry->name, ' ') + 1);
     if (entry->choice.experts > 1 || entry->choice.sequence > 1)
-        return text_of("%d|%d|%d %c%d", (int)s->params, (int)s->grads, (int)s->optimizer,
-                       entry->choice.experts > 1 ? 'E' : 'S',
-                       (int)(entry->choice.experts > 1 ? entry->choice.experts
-                                                       : entry->choice.sequence));
+        return text_of(
+            "%d|%d|%d %c%d", (int)s->params, (int)s->grads, (int)s->optimizer,
+            entry->choice.experts > 1 ? 'E' : 'S',
+            (int)(entry->choice.experts > 1 ? entry->choice.experts : entry->choice.sequence));
     return text_of("%d|%d|%d", (int)s->params, (int)s->grads, (int)s->optimizer);
 }
 

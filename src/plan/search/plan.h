@@ -66,7 +66,7 @@ typedef struct mics_plan_request {
 // One way to run it.
 typedef struct mics_plan_choice {
     mics_sharding sharding;
-    int32_t experts; // ranks that keep different experts (mics_mesh.experts); 0 counts as 1
+    int32_t experts;  // ranks that keep different experts (mics_mesh.experts); 0 counts as 1
     int32_t sequence; // ranks that share each sequence (mics_mesh.sequence); 0 counts as 1
     int64_t micro_batch;
     int32_t micro_steps; // the fewest with which all ranks' micro-batches hold the global batch
@@ -150,7 +150,7 @@ typedef struct mics_plan_space {
     mics_plan_pipeline pipeline; // MEGATRON: what of it is above 0 stands fixed
     int32_t experts;             // > 0: ranks that keep different experts, this number alone
     int32_t sequence; // > 0: ranks that share each sequence; else as few as leave activations whole
-    int32_t params;              // > 0: shardings with this P alone
+    int32_t params;   // > 0: shardings with this P alone
     int32_t min_replicas;        // > 0: in place of the request's
     int32_t prefetch;            // where given
     int32_t prefetch_least;      // units gathered ahead

@@ -85,7 +85,7 @@ static mics_status open_tables(mics_planner *planner)
     list_degrees(planner);
     MICS_TRY(list_micro_batches(planner));
     MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST,
-                        2 * (size_t)planner->micro_batch_count * sizeof(batch_probe), &block));
+                        (size_t)planner->micro_batch_count * sizeof(batch_probe *), &block));
     planner->batches = block;
     MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST,
                         2 * (size_t)planner->degree_count * sizeof(boundary_probe), &block));
@@ -115,8 +115,7 @@ void mics_planner_close(mics_planner *planner)
 // ---- from outside ----
 
 static mics_status open_planner(mics_memory *memory, const mics_plan_request *request,
-                                int32_t experts, int32_t sequence,
-                                mics_planner **planner_out)
+                                int32_t experts, int32_t sequence, mics_planner **planner_out)
 {
     int32_t ranks = 0;
     void *block = NULL;

@@ -16,7 +16,8 @@ typedef struct fixture {
     mics_model *model;
     mics_planner *planner;
     mics_plan_request request;
-    int experts; // of a layer; 0: none
+    int experts;  // of a layer; 0: none
+    int sequence; // ranks that share each sequence; 0: 1
 } fixture;
 
 static inline mics_model *plan_model(mics_memory *memory, int layers, int heads, int width,
