@@ -343,7 +343,7 @@ static inline int64_t mics_run_length(const mics_run *run, int64_t positions)
     return run->sequence_length > 0 ? run->sequence_length : most;
 }
 
-/* Positions of a sequence that one rank has, padding included. Needs: mics_run_resolve. Pure. */
+/* Positions of a sequence that one rank has, padding included. Needs: positions >= 1. Pure. */
 static inline int64_t mics_run_own_length(const mics_run *run, int64_t positions)
 {
     return (mics_run_length(run, positions) + run->sequence - 1) / run->sequence;

@@ -166,17 +166,12 @@ static void send_sums(mics_engine *engine)
                           sizeof *engine->sums);
 }
 
-// Whether a step runs an op of its part: a backward those whose results were not kept.
-static bool runs(const mics_engine *engine, const mics_step *step, int32_t op)
-{
-    return op < step->part.op_end &&
-           (step->kind == MICS_STEP_FORWARD || engine->schedule->units[step->unit].again[op]);
-}
-
 // A pair of ops that a step runs as one, from `op` on; NULL: none.
 static const mics_op_pair *pair_at(const mics_engine *engine, const mics_step *step, int32_t op)
 {
-    return runs(engine, step, op + 1) ? fused_forward(engine, step->unit, op) : NULL;
+    return mics_schedule_runs(engine->schedule, step, op + 1)
+               ? fused_forward(engine, step->unit, op)
+               : NULL;
 }
 
 // The step's ops of its unit. In training the loss is of the backward, which runs its forward first
@@ -185,7 +180,7 @@ static void forward(mics_engine *engine, const mics_step *step)
 {
     const int32_t end = step->part.op_end;
     for (int32_t op = step->part.op; op < end; op++) {
-        if (!runs(engine, step, op))
+        if (!mics_schedule_runs(engine->schedule, step, op))
             continue;
         const mics_op_pair *pair = pair_at(engine, step, op);
         if (pair != NULL)
@@ -327,7 +322,7 @@ static void autotune_forward(mics_engine *engine, const mics_step *step)
     const mics_unit *unit = &engine->schedule->spec.model->units[step->unit];
     const int32_t end = step->part.op_end;
     for (int32_t op = step->part.op; op < end; op++) {
-        if (!runs(engine, step, op))
+        if (!mics_schedule_runs(engine->schedule, step, op))
             continue;
         const mics_op_pair *pair = pair_at(engine, step, op);
         if (pair != NULL)

@@ -330,9 +330,11 @@ static void suggest_sequence(search *self)
 {
     char words[96];
     mics_run as = *self->run;
+    const int64_t length = mics_run_length(&as, self->model->positions);
     const int32_t per_node = self->budget->ranks / self->budget->nodes, before = as.sequence;
     while (++as.sequence <= per_node && self->run->micro_steps <= INT32_MAX / per_node) {
-        if (per_node % as.sequence != 0 || as.sequence % before != 0)
+        const int32_t p = as.sharding.params, s = as.sequence;
+        if (per_node % s != 0 || s % before != 0 || (p % s != 0 && s % p != 0) || length % s != 0)
             continue;
         as.micro_steps = self->run->micro_steps * (as.sequence / before);
         snprintf(words, sizeof words, "sharding.sequence %d with gradient_accumulation_steps %d",

@@ -6,8 +6,8 @@
 //   shared | scratch
 //
 // A unit's block (blocks.c) is its input and its saved tensors.
-// `boundary gradient` is the gradient that passes from unit to unit. `shared` holds what a unit
-// that runs its forward inside backward saves (recomputation, and the loss): one unit at a time.
+// `boundary gradient` is the gradient that passes from unit to unit. `shared` holds what backward
+// needs and makes again (recomputation, and the loss): of one unit at a time.
 // `scratch` holds what lives inside one step.
 //
 // Gradients of a unit. Backward walks the ops in reverse. A tensor's first gradient is written,
@@ -16,6 +16,7 @@
 #include "schedule/activations.h"
 #include "base/free.h"
 #include "base/size.h"
+#include "schedule/recompute.h"
 #include <string.h>
 
 enum { ALIGNED_FLOATS = MICS_ALIGNMENT / 4 };
@@ -74,43 +75,13 @@ typedef struct unit_work {
     const mics_unit *unit;
     mics_unit_plan *plan;
     const mics_schedule_spec *spec;
-    int64_t boundary_at, scratch_at;
+    int64_t boundary_at, shared_at, scratch_at;
+    lifetime *lives; // by tensor
     space space;
     storage *storages; // at most one a tensor, and copies
     int32_t storage_count;
     int32_t *storage_of; // by tensor; -1: no gradient yet
 } unit_work;
-
-// Whether an op's backward reads one of its inputs.
-static bool keeps_input(const mics_model *model, const mics_unit *unit, const mics_op *op,
-                        int32_t tensor)
-{
-    if (op->in[0] != tensor && op->in[1] != tensor)
-        return false;
-    const mics_op_shape shape = mics_op_shape_get(model, unit, op, (mics_batch){.threads = 1});
-    return (op->in[0] == tensor && mics_op_keeps_in(&shape, 0)) ||
-           (op->in[1] == tensor && mics_op_keeps_in(&shape, 1));
-}
-
-// Whether an op has a backward: something trained leads to what it makes.
-static bool has_backward(const mics_unit *unit, const mics_op *op)
-{
-    return op->out < 0 || !unit->tensors[op->out].fixed;
-}
-
-static bool saved_for_backward(const mics_model *model, const mics_unit *unit, int32_t tensor)
-{
-    for (int32_t o = 0; o < unit->op_count; o++) {
-        const mics_op *op = &unit->ops[o];
-        if (!has_backward(unit, op))
-            continue;
-        const bool as_output = mics_op_def_get(op->kind)->backward_reads_out && op->out == tensor;
-        if (as_output || op->stats == tensor || op->routes == tensor ||
-            keeps_input(model, unit, op, tensor))
-            return true;
-    }
-    return false;
-}
 
 // Last op that reads a tensor in forward; the op that makes it when none does.
 static int32_t last_reader(const mics_unit *unit, int32_t tensor)
@@ -124,61 +95,53 @@ static int32_t last_reader(const mics_unit *unit, int32_t tensor)
     return last;
 }
 
-int64_t mics_schedule_tensor_elems(const mics_schedule_spec *spec, const mics_tensor *tensor)
-{
-    const int64_t elems = tensor->width * spec->batch.sequences * spec->batch.length;
-    const int64_t elem_bytes = (int64_t)mics_precision_bytes(spec->precision, MICS_MEM_ACTIVATIONS);
-    return tensor->wide ? elems * (int64_t)sizeof(float) / elem_bytes : elems;
-}
-
 static int64_t tensor_elems(const unit_work *work, int32_t tensor)
 {
     return mics_schedule_tensor_elems(work->spec, &work->unit->tensors[tensor]);
 }
 
-// Statistics are fp32 in every precision: two elements each where an element has two bytes.
-static int64_t stats_elems(const unit_work *work, int32_t tensor)
-{
-    const mics_tensor wide = {.width = work->unit->tensors[tensor].width, .wide = true};
-    return mics_schedule_tensor_elems(work->spec, &wide);
-}
-
-// Saved tensors, statistics among them, go to *saved_end onwards; the others live in scratch from
-// the op that makes them to their last reader.
-static void place_forward(unit_work *work, int64_t *saved_end)
+// Saved tensors, statistics among them, go behind what the unit keeps, those that are made again to
+// places of their own; the others live in scratch from the op that makes them to their last reader.
+static void place_forward(unit_work *work)
 {
     const mics_unit *unit = work->unit;
+    mics_unit_plan *plan = work->plan;
+    plan->shared_elems = 0;
     for (int32_t o = 0; o < unit->op_count; o++) {
         const int32_t made[] = {unit->ops[o].out, unit->ops[o].stats};
         for (int i = 0; i < 2; i++) {
             int32_t tensor = made[i];
             if (tensor < 0 || tensor == unit->out)
                 continue;
-            const int64_t elems = i == 1 ? stats_elems(work, tensor) : tensor_elems(work, tensor);
-            if (saved_for_backward(work->spec->model, unit, tensor)) {
-                work->plan->tensor_at[tensor] = *saved_end;
-                *saved_end += mics_size_round_up(elems, ALIGNED_FLOATS);
+            const int64_t elems = made_elems(work->spec, unit, tensor, i == 1);
+            int64_t *end =
+                work->lives[tensor] == LIFETIME_SAVED ? &plan->kept_elems : &plan->shared_elems;
+            if (work->lives[tensor] == LIFETIME_STEP) {
+                plan->tensor_at[tensor] = space_take(&work->space, elems);
             } else {
-                work->plan->tensor_at[tensor] = space_take(&work->space, elems);
+                plan->tensor_at[tensor] = *end;
+                *end += mics_size_round_up(elems, ALIGNED_FLOATS);
             }
         }
         for (int32_t tensor = 1; tensor < unit->tensor_count; tensor++) {
-            bool scratch =
-                tensor != unit->out && !saved_for_backward(work->spec->model, unit, tensor);
-            if (scratch && last_reader(unit, tensor) == o)
-                space_give(&work->space, work->plan->tensor_at[tensor]);
+            if (tensor != unit->out && work->lives[tensor] == LIFETIME_STEP &&
+                last_reader(unit, tensor) == o)
+                space_give(&work->space, plan->tensor_at[tensor]);
         }
     }
+    plan->scratch_elems = work->space.high;
 }
 
 // Offsets were relative while the starts of their regions were unknown.
-static void shift_forward(unit_work *work, int64_t saved_at)
+static void shift_forward(unit_work *work)
 {
     const mics_unit *unit = work->unit;
+    const int64_t starts[] = {[LIFETIME_STEP] = work->scratch_at,
+                              [LIFETIME_SAVED] = work->plan->kept_at,
+                              [LIFETIME_AGAIN] = work->shared_at};
     for (int32_t tensor = 1; tensor < unit->tensor_count; tensor++) {
         if (tensor != unit->out)
-            work->plan->tensor_at[tensor] +=
-                saved_for_backward(work->spec->model, unit, tensor) ? saved_at : work->scratch_at;
+            work->plan->tensor_at[tensor] += starts[work->lives[tensor]];
     }
 }
 
@@ -385,20 +348,6 @@ static mics_status open_plan(mics_schedule *schedule, int32_t u)
     MICS_TRY(MICS_NEW(schedule->memory, calls, &plan->grads));
     plan->loss = mics_op_def_get(unit->ops[unit->op_count - 1].kind)->loss;
     MICS_TRY(MICS_NEW(schedule->memory, unit->op_count, &plan->again));
-    plan->forward_in_backward = schedule->spec.recompute.units > 0 || plan->loss;
-    int32_t ops = 0; // leading ones, up to the last that saves a tensor for backward
-    for (int32_t o = 0; plan->forward_in_backward && o < unit->op_count; o++) {
-        const mics_op *op = &unit->ops[o];
-        bool saves = op->stats >= 0 ||
-                     (op->out >= 0 && saved_for_backward(schedule->spec.model, unit, op->out));
-        if (saves)
-            ops = o + 1;
-    }
-    // Gradients of a pair's tokens depend on the losses of both its rows.
-    if (plan->loss && schedule->spec.preference.kind != MICS_PREFERENCE_NONE)
-        ops = unit->op_count;
-    for (int32_t o = 0; o < ops; o++)
-        plan->again[o] = true;
     return MICS_OK;
 }
 
@@ -470,6 +419,7 @@ static mics_status open_work(mics_schedule *schedule, unit_work *work)
     MICS_TRY(MICS_NEW(schedule->memory, (storages + 1), &work->space.used));
     MICS_TRY(MICS_NEW(schedule->memory, storages, &work->storages));
     MICS_TRY(MICS_NEW(schedule->memory, most, &work->storage_of));
+    MICS_TRY(MICS_NEW(schedule->memory, most, &work->lives));
     return MICS_OK;
 }
 
@@ -479,36 +429,46 @@ static bool begin_unit(const mics_schedule *schedule, unit_work *work, int32_t u
     work->unit = &schedule->spec.model->units[u];
     work->plan = &schedule->units[u];
     work->space.count = 0;
+    work->space.high = 0;
     return mics_unit_computes(work->unit);
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
 }
 
 // Forward places of all units, then backward places, once the regions before scratch are known.
 static mics_status place_units(mics_schedule *schedule, unit_work *work)
 {
-    const int32_t units = schedule->spec.model->unit_count;
-    int64_t shared_elems = 0;
+    const mics_schedule_spec *spec = &schedule->spec;
+    const int32_t units = spec->model->unit_count;
+    int64_t shared_elems = 0, scratch_elems = 0;
     for (int32_t u = 0; u < units; u++) {
-        int64_t shared = 0;
         if (!begin_unit(schedule, work, u))
             continue;
         if (u > 0)
             work->plan->kept_elems = mics_size_round_up(tensor_elems(work, 0), ALIGNED_FLOATS);
-        place_forward(work, work->plan->forward_in_backward ? &shared : &work->plan->kept_elems);
-        shared_elems = shared > shared_elems ? shared : shared_elems;
+        choose_again(spec, u, work->plan, work->lives);
+        find_lifetimes(spec, u, work->plan->again, work->lives);
+        place_forward(work);
+        shared_elems = larger(shared_elems, work->plan->shared_elems);
     }
     MICS_TRY(place_blocks(schedule, &work->boundary_at));
     schedule->in_flight_elems =
-        work->boundary_at + mics_size_round_up(largest_boundary(&schedule->spec), ALIGNED_FLOATS);
-    const int64_t shared_at = schedule->spec.layered_micro_steps * schedule->in_flight_elems;
-    work->scratch_at = shared_at + shared_elems;
+        work->boundary_at + mics_size_round_up(largest_boundary(spec), ALIGNED_FLOATS);
+    work->shared_at = spec->layered_micro_steps * schedule->in_flight_elems;
+    work->scratch_at = work->shared_at + shared_elems;
     for (int32_t u = 0; u < units; u++) {
         if (!begin_unit(schedule, work, u))
             continue;
-        const mics_unit_plan *plan = work->plan;
-        shift_forward(work, plan->forward_in_backward ? shared_at : plan->kept_at);
+        find_lifetimes(spec, u, work->plan->again, work->lives);
+        shift_forward(work);
         place_backward(work);
+        work->plan->scratch_elems = larger(work->plan->scratch_elems, work->space.high);
+        scratch_elems = larger(scratch_elems, work->plan->scratch_elems);
     }
-    schedule->activation_elems = work->scratch_at + work->space.high;
+    schedule->activation_elems = work->scratch_at + scratch_elems;
     return MICS_OK;
 }
 
@@ -580,6 +540,6 @@ mics_status place_activations(mics_schedule *schedule)
     MICS_TRY_OUT(place_units(schedule, &work));
     MICS_TRY_OUT(mark_accumulation(schedule));
 out:
-    MICS_FREE_ALL(schedule->memory, work.space.used, work.storages, work.storage_of);
+    MICS_FREE_ALL(schedule->memory, work.space.used, work.storages, work.storage_of, work.lives);
     return status;
 }

@@ -189,6 +189,13 @@ mics_status check_schedule_spec(const mics_schedule_spec *spec)
                          (long long)batch->sequences, (long long)batch->length,
                          (int)spec->micro_steps, (int)batch->threads, (int)spec->prefetch,
                          (int)spec->layered_micro_steps, (int)spec->offload_units);
+    const int32_t layers = mics_model_computing_units(spec->model) - 2,
+                  whole = spec->recompute.units;
+    if (whole < 0 || (whole > layers && whole != MICS_RECOMPUTE_ALL))
+        return mics_fail(MICS_ERR_INVALID,
+                         "run.recompute: %d layers, and the model has %d: 1 to %d work, or true, "
+                         "which recomputes every unit",
+                         (int)whole, (int)layers, (int)layers);
     const int64_t length = batch->length * spec->mesh.sequence;
     if (length > spec->model->positions)
         return mics_fail(MICS_ERR_INVALID,

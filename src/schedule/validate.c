@@ -51,10 +51,12 @@
 //      which lay there, and behind its STORE if its backward is still to come.
 //  16. An all-to-all has a block for each rank of its op's group, as long as all of what the op makes
 //      over so many, and as the numbers are held.
+// Those of what backward runs again are recompute.c's.
 #include "schedule/validate.h"
 #include "base/free.h"
 #include "schedule/ledger.h"
 #include "schedule/owners.h"
+#include "schedule/recompute.h"
 
 static const clock3 at_the_start = {{-1, -1, -1, -1}};
 
@@ -415,6 +417,7 @@ static mics_status check_list(const mics_schedule *schedule, mics_phase phase)
 mics_status mics_schedule_validate(const mics_schedule *schedule)
 {
     MICS_TRY(check_owners(schedule));
+    MICS_TRY(check_again(schedule));
     if (!schedule->spec.evaluation_only)
         MICS_TRY(check_list(schedule, MICS_PHASE_TRAIN));
     return check_list(schedule, MICS_PHASE_EVAL);

@@ -295,7 +295,7 @@ mics_status check_uses(validator *v, const mics_step *step)
     const mics_unit *unit = unit_of(v, step->unit);
     const mics_grad_call *calls = v->schedule->units[step->unit].grads;
     for (int32_t o = step->part.op; o < step->part.op_end; o++)
-        MICS_TRY(check_op(v, step, &unit->ops[o], true, false));
+        MICS_TRY(check_op(v, step, &unit->ops[o], mics_schedule_runs(v->schedule, step, o), false));
     for (int32_t c = step->part.call; c < step->part.call_end; c++) {
         if (calls[c].kind != MICS_GRAD_OP)
             continue;

@@ -619,22 +619,14 @@ static void test_offload(void **state)
 int main(int count, char **names)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_rank),
-        cmocka_unit_test(test_wide_residual),
-        cmocka_unit_test(test_shardings_staged),
-        cmocka_unit_test(test_optimizers),
-        cmocka_unit_test(test_shardings_nccl),
-        cmocka_unit_test(test_mixtures),
-        cmocka_unit_test(test_expert_ranks),
-        cmocka_unit_test(test_sequence_ranks),
-        cmocka_unit_test(test_repeats),
-        cmocka_unit_test(test_overflow_is_skipped),
-        cmocka_unit_test(test_graphs),
-        cmocka_unit_test(test_offload),
-        cmocka_unit_test(test_preference),
-        cmocka_unit_test(test_breadth),
-        cmocka_unit_test(test_flips_are_found),
-        cmocka_unit_test(test_shardings_on_one_gpu),
+        cmocka_unit_test(test_one_rank),         cmocka_unit_test(test_wide_residual),
+        cmocka_unit_test(test_shardings_staged), cmocka_unit_test(test_optimizers),
+        cmocka_unit_test(test_shardings_nccl),   cmocka_unit_test(test_mixtures),
+        cmocka_unit_test(test_expert_ranks),     cmocka_unit_test(test_sequence_ranks),
+        cmocka_unit_test(test_repeats),          cmocka_unit_test(test_overflow_is_skipped),
+        cmocka_unit_test(test_graphs),           cmocka_unit_test(test_offload),
+        cmocka_unit_test(test_preference),       cmocka_unit_test(test_breadth),
+        cmocka_unit_test(test_flips_are_found),  cmocka_unit_test(test_shardings_on_one_gpu),
     };
     if (count > 1)
         cmocka_set_test_filter(names[1]);

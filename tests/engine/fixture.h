@@ -61,6 +61,7 @@ typedef struct fixture_case {
     bool rehearse;   // the products, before the first step
     bool graphs;
     bool early_gathers, recompute, untied, hierarchical, share_params;
+    mics_recompute parts; // where not all is recomputed
     // Attention looks at segments of 1 to 7 tokens, and some tokens do not count; both ways, too.
     bool masked, both_ways;
     bool restarts;              // and positions begin anew in each segment
@@ -510,7 +511,7 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .layered_micro_steps = run->want.layered_micro_steps,
         .early_gathers = run->want.early_gathers,
         .offload_units = run->want.offload_units,
-        .recompute = mics_recompute_all(run->want.recompute),
+        .recompute = run->want.recompute ? mics_recompute_all(true) : run->want.parts,
         .gather = run->want.ring_gathers ? MICS_ALGORITHM_RING : algorithm,
         .reduce = run->want.ring_reductions ? MICS_ALGORITHM_RING : algorithm,
         .boundary = algorithm,

@@ -88,6 +88,18 @@ static void test_llama(void **state)
     check_family((fixture_case){.config = fixture_llama_dropout}, 4);
 }
 
+// What attention keeps of whole sequences goes to host memory too.
+static void test_offload(void **state)
+{
+    (void)state;
+    static const char deep[] =
+        "{\"model_type\": \"llama\", \"num_hidden_layers\": 5, \"num_attention_heads\": 4, "
+        "\"num_key_value_heads\": 2, \"hidden_size\": 16, \"intermediate_size\": 20, "
+        "\"max_position_embeddings\": 19, \"vocab_size\": 29, \"attention_dropout\": 0.2, "
+        "\"tie_word_embeddings\": %s}";
+    check_family((fixture_case){.config = deep, .offload_units = 2}, 4);
+}
+
 // A rank's query heads begin amid those of a key-value head.
 static void test_uneven(void **state)
 {
@@ -246,10 +258,11 @@ static void test_logits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2),     cmocka_unit_test(test_llama),
-        cmocka_unit_test(test_uneven),   cmocka_unit_test(test_window),
-        cmocka_unit_test(test_segments), cmocka_unit_test(test_encoder),
-        cmocka_unit_test(test_mixture),  cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_adapters), cmocka_unit_test(test_logits)};
+        cmocka_unit_test(test_gpt2),    cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_uneven),  cmocka_unit_test(test_offload),
+        cmocka_unit_test(test_window),  cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_encoder), cmocka_unit_test(test_mixture),
+        cmocka_unit_test(test_bf16),    cmocka_unit_test(test_adapters),
+        cmocka_unit_test(test_logits)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

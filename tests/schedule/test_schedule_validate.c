@@ -576,6 +576,31 @@ static void compute_a_copy(mics_schedule *s)
     find(s, MICS_STEP_UPDATE, MICS_STAGE_WHOLE, 1)->kind = MICS_STEP_STORE;
 }
 
+// An op of the first layer that runs again, or of a kind.
+static int32_t find_op(const mics_schedule *s, bool again, mics_op_kind kind)
+{
+    int32_t op = 0;
+    while (again ? !s->units[1].again[op] : s->spec.model->units[1].ops[op].kind != kind)
+        op++;
+    return op;
+}
+
+static void keep_what_is_made_again(mics_schedule *s)
+{
+    s->units[1].again[find_op(s, true, MICS_OP_KINDS)] = false;
+}
+
+static void multiply_again(mics_schedule *s)
+{
+    s->units[1].again[find_op(s, false, MICS_OP_LINEAR)] = true;
+}
+
+static void share_what_is_kept(mics_schedule *s)
+{
+    const int32_t op = find_op(s, false, MICS_OP_LINEAR);
+    s->units[1].tensor_at[s->spec.model->units[1].ops[op].out] = s->in_flight_elems;
+}
+
 typedef struct mutant {
     const char *name, *said;
     mics_sharding sharding; // of 16 ranks on 2 nodes
@@ -619,6 +644,9 @@ static const mutant mutants[] = {
     {"updated twice", "invariant 11:", {8, 8, 16}, false, update_one_unit_twice},
     {"norm too early", "invariant 11:", {2, 2, 4}, false, norm_before_the_sums},
     {"ledger", "invariant 12:", {2, 2, 4}, false, count_a_byte_more},
+    {"not kept", "invariant 1 of recompute.c", {2, 2, 4}, false, keep_what_is_made_again},
+    {"kept elsewhere", "invariant 1 of recompute.c", {2, 2, 4}, false, share_what_is_kept},
+    {"multiplied again", "invariant 2 of recompute.c", {2, 2, 4}, false, multiply_again},
     {"no room", "invariant 12:", {8, 8, 16}, false, take_no_room_to_join},
 };
 
@@ -667,6 +695,7 @@ static void check_mutant(mics_memory *memory, const mics_model *model, const mut
                                .all_reduces = m->all_reduces,
                                .early_gathers = early,
                                .offload_units = offload_units,
+                               .recompute = {.attention = true, .mlp = true},
                                .optimizer = optimizer};
     mics_schedule *schedule = NULL;
     capture seen;

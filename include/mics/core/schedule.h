@@ -234,9 +234,9 @@ typedef struct mics_unit_plan {
     // lies at a time.
     bool *again;
     bool forward_in_backward; // nothing is kept but the input: recomputed whole, or the loss
-    // Of the arena: what is saved beside the input for each micro-batch in flight, what lies in the
-    // part that is one unit's at a time, and what lives inside one step.
-    int64_t saved_elems, shared_elems, scratch_elems;
+    // Of the arena: what lies in the part that is one unit's at a time, and what lives inside one
+    // step.
+    int64_t shared_elems, scratch_elems;
     double flops[2]; // of a forward, and of a backward
 } mics_unit_plan;
 
@@ -458,6 +458,17 @@ mics_range mics_schedule_unit_params(const mics_schedule *schedule, int32_t unit
  * Returns: true where the computation is one step.
  */
 bool mics_schedule_ends_pass(const mics_schedule *schedule, const mics_step *step);
+
+/* Whether FORWARD or BACKWARD runs an op of its unit forward. Pure.
+ *
+ * Needs:   op >= 0.
+ */
+static inline bool mics_schedule_runs(const mics_schedule *schedule, const mics_step *step,
+                                      int32_t op)
+{
+    return op >= step->part.op && op < step->part.op_end &&
+           (step->kind == MICS_STEP_FORWARD || schedule->units[step->unit].again[op]);
+}
 
 /* Whether a unit is read where its shards lie (mics_schedule_spec.share_params). Pure.
  *

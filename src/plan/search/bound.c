@@ -280,8 +280,11 @@ static comm_cost price_all_to_alls(const mics_planner *planner, const mics_sched
 // Of one micro-step of a batch that is probed, priced once; all 0 where E is 1.
 static comm_cost all_to_alls_of(mics_planner *planner, const mics_plan_choice *choice)
 {
-    batch_probe *batch = &planner->batches[2 * batch_index(planner, choice->micro_batch) +
-                                           mics_recomputes(choice->recompute)];
+    const bool all = choice->recompute.units == MICS_RECOMPUTE_ALL;
+    mics_recompute form = choice->recompute;
+    if (!all) // of layers that are recomputed whole some more
+        form.units = form.last = 0;
+    batch_probe *batch = find_batch(planner, choice->micro_batch, form);
     if (planner->experts > 1 && !batch->has_all_to_alls) {
         batch->all_to_alls = price_all_to_alls(planner, batch->schedule);
         batch->has_all_to_alls = true;
@@ -326,6 +329,8 @@ static double bare_us(const mics_planner *planner, const mics_plan_choice *choic
                       const structures *s, const class_cost *classes)
 {
     double us = 0;
+    if (planner->experts > 1 && recomputes_some(choice->recompute))
+        return 0; // where parts of passes come between is not counted
     for (int32_t c = 0; c < planner->class_count; c++)
         us += structure_count(s, COUNT_BARE, c, choice_groups(choice)) * classes[c].gather.us;
     return us;
@@ -383,16 +388,16 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
 {
     const mics_cluster *cluster = &planner->request.cluster;
     const structures *s = NULL;
-    const batch_probe *batch = NULL;
+    batch_probe batch;
     double boundary_us = 0, update_us = 0;
     MICS_TRY(probe_structure(planner, choice, &s));
-    MICS_TRY(probe_batch(planner, choice, &batch));
+    MICS_TRY(batch_of(planner, choice, &batch));
     MICS_TRY(probe_boundary(planner, choice->sharding.optimizer, choice->all_reduces, &boundary_us,
                             &update_us));
     comm_cost sum = sum_costs(planner, choice, s, classes);
     const comm_cost all_to_alls = all_to_alls_of(planner, choice);
     add_cost(&sum, &all_to_alls, choice->micro_steps);
-    for (int t = 0; t < cluster->tier_count && batch->schedule->momentum_elems > 0; t++) {
+    for (int t = 0; t < cluster->tier_count && batch.schedule->momentum_elems > 0; t++) {
         const double slowdown = cluster->tiers[t].slowdown; // of momentum that is exchanged
         const comm_cost momentum = {.intra_slowdown = slowdown, .inter_slowdown = slowdown};
         add_cost(&sum, &momentum, 0);
@@ -402,7 +407,7 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
     // Deferred updates run beside collectives; others behind all.
     const bool defers = choice->sharding.optimizer < planner->ranks && !choice->all_reduces;
     const double compute_us =
-        (batch->forward_us + batch->backward_us) * choice->micro_steps + (defers ? update_us : 0);
+        (batch.forward_us + batch.backward_us) * choice->micro_steps + (defers ? update_us : 0);
     boundary_us += defers ? 0 : update_us;
     // No computation runs before the first pass, behind the last and beside all-to-alls. What runs
     // there instead slows none. Gathers of frozen units wait
@@ -415,7 +420,7 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
                             choice->micro_steps * all_to_alls.us - beside_first_us;
     double us = compute_us + larger(slow_us(&sum, 0), first_us + slow_us(&sum, first_us));
     us = larger(us, compute_us + bare_us(planner, choice, s, classes));
-    us = larger(us, phases_us(planner, choice, s, batch, classes, &sum));
+    us = larger(us, phases_us(planner, choice, s, &batch, classes, &sum));
     us = larger(us, larger(sum.intra_us, sum.inter_us));
     for (int t = 0; t < cluster->tier_count; t++)
         us = larger(us, sum.busy_us[t]);
@@ -442,11 +447,6 @@ mics_status mics_planner_bound(mics_planner *planner, const mics_plan_choice *ch
 }
 
 // ---- memory ----
-
-static size_t counted(size_t bytes)
-{
-    return bytes > 0 ? mics_memory_block_bytes(bytes) : 0;
-}
 
 // What members of a group send of a class at once, into `max_bytes`.
 static void hold_direct(const unit_class *class, int64_t members, int64_t blocks, size_t *max_bytes)
@@ -548,20 +548,20 @@ mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice,
 {
     size_t copies = 0;
     const structures *s = NULL;
-    const batch_probe *batch = NULL;
+    batch_probe batch;
     MICS_TRY(probe_structure(planner, choice, &s));
-    MICS_TRY(probe_batch(planner, choice, &batch));
+    MICS_TRY(batch_of(planner, choice, &batch));
     MICS_TRY(node_bytes(planner, choice, &copies));
     const structure *slots = structure_at(s, choice_groups(choice));
     const size_t in_flight =
         (size_t)mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
     *bytes_out =
         (double)(choice_state_bytes(planner, choice) + slots->gather_bytes + slots->reduce_bytes +
-                 counted(batch->activation_bytes + (in_flight - 1) * batch->layered_bytes -
-                         in_flight * spared_bytes(planner, choice, batch->schedule)) +
-                 batch->workspace_bytes + counted(in_flight * batch->token_bytes) +
+                 counted(activation_bytes(&batch, in_flight) -
+                         in_flight * spared_bytes(planner, choice, batch.schedule)) +
+                 batch.workspace_bytes + counted(in_flight * batch.token_bytes) +
                  counted(direct_bytes(planner, choice) +
-                         momentum_bytes(planner, choice, batch->schedule)) +
+                         momentum_bytes(planner, choice, batch.schedule)) +
                  counted(planner->request.staging_bytes) + counted(copies));
     return MICS_OK;
 }

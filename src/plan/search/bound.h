@@ -21,6 +21,12 @@ size_t choice_state_bytes(const mics_planner *planner, const mics_plan_choice *c
 
 mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice, double *bytes_out);
 
+/* What an arena of so many bytes is counted as. */
+static inline size_t counted(size_t bytes)
+{
+    return bytes > 0 ? mics_memory_block_bytes(bytes) : 0;
+}
+
 /* With the sharding's collectives priced. */
 mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
                          const class_cost *classes, double *us_out);

@@ -77,13 +77,14 @@ int32_t batch_index(const mics_planner *planner, int64_t micro_batch)
     return at;
 }
 
-batch_probe probed_batch(const mics_planner *planner, const mics_plan_choice *choice)
+batch_probe *find_batch(const mics_planner *planner, int64_t micro_batch, mics_recompute recompute)
 {
-    const int32_t index = batch_index(planner, choice->micro_batch);
-    return index < planner->micro_batch_count &&
-                   planner->micro_batches[index] == choice->micro_batch
-               ? planner->batches[2 * index + mics_recomputes(choice->recompute)]
-               : (batch_probe){.known = false};
+    const int32_t index = batch_index(planner, micro_batch);
+    batch_probe *batch =
+        planner->micro_batches[index] == micro_batch ? planner->batches[index] : NULL;
+    while (batch != NULL && !mics_recompute_is(batch->recompute, recompute))
+        batch = batch->next;
+    return batch;
 }
 
 mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
@@ -91,6 +92,7 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
 {
     const mics_plan_request *request = &planner->request;
     const mics_algorithm ring = MICS_ALGORITHM_RING, two = MICS_ALGORITHM_TWO_STAGE;
+    const batch_probe *known = find_batch(planner, choice->micro_batch, choice->recompute);
     mics_schedule_spec spec = {
         .model = request->model,
         .batch = {.sequences = choice->micro_batch * sequences_each(planner),
@@ -123,7 +125,7 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
         .share_params = request->share_params,
         .comm_staging_bytes = request->staging_bytes,
         .node_memory = request->node_memory,
-        .like = choice->offload_units > 0 ? NULL : probed_batch(planner, choice).schedule,
+        .like = known != NULL && choice->offload_units == 0 ? known->schedule : NULL,
     };
     MICS_TRY(choice_mesh(planner, choice->sharding, &spec.mesh));
     return mics_schedule_open(planner->memory, &spec, schedule_out);

@@ -35,9 +35,6 @@ mics_status check_choice(const mics_planner *planner, const mics_plan_choice *ch
 /* Where a micro-batch stands in the planner's list; the last place where it does not. */
 int32_t batch_index(const mics_planner *planner, int64_t micro_batch);
 
-/* What is known of a choice's batch, if it was probed; else zeros. */
-batch_probe probed_batch(const mics_planner *planner, const mics_plan_choice *choice);
-
 /* The schedule of a choice with `micro_steps` in place of its own; of one that `probes`, whatever
  * rounding sends (mics_schedule_spec.any_rounding). */
 mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,

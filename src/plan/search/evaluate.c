@@ -156,8 +156,9 @@ static mics_status simulate_steps(mics_planner *planner, const mics_plan_choice 
 {
     mics_simulate_options options = planner->simulate;
     mics_plan_choice even = *choice;
-    options.pass_us =
-        probed_batch(planner, choice).pass_us[choice->sharding.grads > planner->experts];
+    const batch_probe *known = find_batch(planner, choice->micro_batch, choice->recompute);
+    if (known != NULL)
+        options.pass_us = known->pass_us[choice->sharding.grads > planner->experts];
     even.layered_micro_steps =
         mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
     MICS_TRY(open_schedule(planner, &even, micro_steps, false, &run->schedule));

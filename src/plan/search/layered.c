@@ -31,13 +31,13 @@ static size_t held_bytes(const mics_planner *planner, const mics_plan_choice *ch
 static mics_status need_of(mics_planner *planner, const mics_plan_choice *choice,
                            mics_layered_need *need_out)
 {
-    const batch_probe *batch = NULL;
-    MICS_TRY(probe_batch(planner, choice, &batch));
+    batch_probe batch;
+    MICS_TRY(batch_of(planner, choice, &batch));
     *need_out = (mics_layered_need){.micro_steps = choice->micro_steps,
                                     .crosses_nodes = planner->ranks > planner->ranks_per_node,
                                     .rounds = rounds(planner, choice),
                                     .state_bytes = choice_state_bytes(planner, choice),
-                                    .each_bytes = batch->layered_bytes + batch->token_bytes +
+                                    .each_bytes = batch.layered_bytes + batch.token_bytes +
                                                   held_bytes(planner, choice)};
     return MICS_OK;
 }

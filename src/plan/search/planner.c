@@ -85,7 +85,7 @@ static mics_status open_tables(mics_planner *planner)
     list_degrees(planner);
     MICS_TRY(list_micro_batches(planner));
     MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST,
-                        2 * (size_t)planner->micro_batch_count * sizeof(batch_probe), &block));
+                        (size_t)planner->micro_batch_count * sizeof(batch_probe *), &block));
     planner->batches = block;
     MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST,
                         2 * (size_t)planner->degree_count * sizeof(boundary_probe), &block));

@@ -7,6 +7,7 @@
 // each is like the one before. Activations and computation depend on the micro-batch and
 // recomputation. The boundary depends on the optimizer's degree.
 #include "plan/search/probe.h"
+#include "base/free.h"
 #include "plan/search/choice.h"
 #include "plan/simulate/simulate.h"
 #include "schedule/layered.h"
@@ -74,6 +75,27 @@ static int32_t last_written(const mics_model *model)
     return 0;
 }
 
+// Whether backward of each layer reads all parameters that its forward does, whatever it runs again.
+static bool reads_alike(const mics_model *model)
+{
+    bool alike = true;
+    for (int32_t u = 1; u < model->unit_count - 1; u++) {
+        const mics_unit *unit = &model->units[u];
+        for (int32_t i = 0; i < unit->op_count * MICS_OP_PARAMS; i++) {
+            const int32_t of = unit->ops[i / MICS_OP_PARAMS].params[i % MICS_OP_PARAMS].unit;
+            bool read = of < 0;
+            for (int32_t j = 0; !read && j < unit->op_count * MICS_OP_PARAMS; j++) {
+                const mics_op *op = &unit->ops[j / MICS_OP_PARAMS];
+                read = op->params[j % MICS_OP_PARAMS].unit == of &&
+                       mics_op_def_get(op->kind)->backward_reads_params && op->out >= 0 &&
+                       !unit->tensors[op->out].fixed;
+            }
+            alike = alike && read;
+        }
+    }
+    return alike;
+}
+
 mics_status probe_classes(mics_planner *planner)
 {
     const mics_model *model = planner->request.model;
@@ -101,6 +123,7 @@ mics_status probe_classes(mics_planner *planner)
         planner->classes[planner->class_of[u]].held += mics_layered_holds(model, (int32_t)u);
         count_forwarded(planner, (int32_t)u);
     }
+    planner->reads_alike = reads_alike(model);
     planner->first_class = planner->class_of[0];
     planner->last_class = planner->class_of[last_written(model)];
     return MICS_OK;
@@ -236,6 +259,7 @@ static mics_status measure_structures(mics_planner *planner, const mics_plan_cho
 {
     const int32_t wanted = s->uneven > 0 ? 1 : groups < PROBED_GROUPS ? groups : PROBED_GROUPS;
     mics_plan_choice probe = *choice;
+    probe.recompute = s->recompute;
     probe.micro_batch = 1;
     probe.layered_micro_steps = s->layered_micro_steps;
     probe.gather_two_stage = probe.reduce_two_stage = false; // a gather is one step of the list
@@ -271,7 +295,9 @@ mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choic
         .prefetch = choice->prefetch,
         .layered_micro_steps = layered_micro_steps,
         .uneven = choice->micro_steps % layered_micro_steps != 0 ? choice->micro_steps : 0,
-        .recompute = choice->recompute};
+        .recompute = planner->reads_alike
+                         ? mics_recompute_all(choice->recompute.units == MICS_RECOMPUTE_ALL)
+                         : choice->recompute};
     structures *s = planner->structures;
     while (s != NULL && !is_structure(s, &wanted))
         s = s->next;
@@ -329,57 +355,136 @@ static mics_status simulate_plain(mics_planner *planner, const mics_plan_choice 
     return status;
 }
 
+static void close_batch(mics_planner *planner, batch_probe *probe)
+{
+    mics_schedule_close(probe->schedule);
+    MICS_FREE_ALL(planner->memory, probe->pass_us[0], probe->pass_us[1], probe->unit_us);
+    mics_free(planner->memory, probe);
+}
+
 static mics_status open_pass_us(mics_planner *planner, batch_probe *probe)
 {
     const int32_t passes = 2 * planner->request.model->unit_count;
     for (int sharded = 0; sharded < 2; sharded++) {
-        if (probe->pass_us[sharded] == NULL)
-            MICS_TRY(MICS_NEW(planner->memory, passes, &probe->pass_us[sharded]));
+        MICS_TRY(MICS_NEW(planner->memory, passes, &probe->pass_us[sharded]));
         for (int32_t i = 0; i < passes; i++)
             probe->pass_us[sharded][i] = -1;
     }
     return MICS_OK;
 }
 
+// What a form with layers that are recomputed whole consists of: that without any, and that of all.
+static mics_recompute without_whole(mics_recompute recompute)
+{
+    recompute.units = 0;
+    recompute.last = false;
+    return recompute;
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+// Passes alone, and the parts of the arena.
+static void measure_batch(const mics_planner *planner, batch_probe *probe)
+{
+    const mics_schedule *schedule = probe->schedule;
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    const size_t elem = mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS);
+    int64_t shared = 0, scratch = 0;
+    for (int32_t i = 0; i < list->count; i++) {
+        const mics_step *step = &list->steps[i];
+        if (step->kind != MICS_STEP_FORWARD && step->kind != MICS_STEP_BACKWARD)
+            continue;
+        const double us = mics_simulate_part_us(schedule, &planner->request.cluster,
+                                                planner->simulate.math, step);
+        *(step->kind == MICS_STEP_FORWARD ? &probe->forward_us : &probe->backward_us) += us;
+        probe->unit_us[step->unit] += step->kind == MICS_STEP_FORWARD ? 0 : us;
+    }
+    for (int32_t u = 0; u < planner->request.model->unit_count; u++) {
+        shared = larger(shared, schedule->units[u].shared_elems);
+        scratch = larger(scratch, schedule->units[u].scratch_elems);
+    }
+    probe->layered_bytes = (size_t)schedule->in_flight_elems * elem;
+    probe->shared_bytes = (size_t)shared * elem;
+    probe->scratch_bytes = (size_t)scratch * elem;
+    probe->token_bytes = (size_t)schedule->data_elems * sizeof(int32_t);
+    probe->workspace_bytes = schedule->ledger.bytes[MICS_MEM_WORKSPACE];
+}
+
 mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
                         const batch_probe **probe_out)
 {
-    const int32_t index =
-        2 * batch_index(planner, choice->micro_batch) + mics_recomputes(choice->recompute);
-    batch_probe *probe = &planner->batches[index];
-    mics_schedule *schedule = NULL;
-    mics_simulation *simulation = NULL;
-    *probe_out = probe;
-    if (probe->known)
-        return MICS_OK;
-    MICS_TRY(open_pass_us(planner, probe));
-    const size_t activation =
-        mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS);
+    batch_probe *probe = find_batch(planner, choice->micro_batch, choice->recompute);
     mics_plan_choice plain = *choice;
-    plain.sharding = plain_sharding(planner, planner->experts);
-    plain.prefetch = 1;
-    MICS_TRY(simulate_plain(planner, &plain, &schedule, &simulation));
-    *probe = (batch_probe){
-        .known = true,
-        .layered_bytes = (size_t)schedule->in_flight_elems * activation,
-        .activation_bytes = (size_t)schedule->activation_elems * activation,
-        .token_bytes = (size_t)schedule->data_elems * sizeof(int32_t),
-        .workspace_bytes = schedule->ledger.bytes[MICS_MEM_WORKSPACE],
-        .forward_us = simulation->kinds[MICS_STEP_FORWARD][MICS_STAGE_WHOLE].alone_us,
-        .backward_us = simulation->kinds[MICS_STEP_BACKWARD][MICS_STAGE_WHOLE].alone_us,
-        .schedule = schedule,
-        .pass_us = {probe->pass_us[0], probe->pass_us[1]},
-    };
-    mics_simulation_close(simulation);
+    if (probe == NULL) {
+        batch_probe **list = &planner->batches[batch_index(planner, choice->micro_batch)];
+        plain.sharding = plain_sharding(planner, planner->experts);
+        plain.prefetch = 1;
+        plain.offload_units = 0;
+        MICS_TRY(MICS_NEW(planner->memory, 1, &probe));
+        mics_status status =
+            MICS_NEW(planner->memory, planner->request.model->unit_count, &probe->unit_us);
+        if (status == MICS_OK)
+            status = open_pass_us(planner, probe);
+        if (status == MICS_OK)
+            status = open_schedule(planner, &plain, 1, true, &probe->schedule);
+        if (status == MICS_OK)
+            measure_batch(planner, probe);
+        else
+            close_batch(planner, probe);
+        MICS_TRY(status);
+        probe->recompute = choice->recompute;
+        probe->next = *list;
+        *list = probe;
+    }
+    *probe_out = probe;
+    return MICS_OK;
+}
+
+void add_whole(const mics_planner *planner, const batch_probe *all, int32_t unit, batch_probe *at)
+{
+    const size_t elem = mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS);
+    const mics_unit_plan *kept = &at->schedule->units[unit], *whole = &all->schedule->units[unit];
+    at->layered_bytes -= (size_t)(kept->kept_elems - whole->kept_elems) * elem;
+    at->shared_bytes =
+        (size_t)larger((int64_t)at->shared_bytes, whole->shared_elems * (int64_t)elem);
+    at->scratch_bytes =
+        (size_t)larger((int64_t)at->scratch_bytes, whole->scratch_elems * (int64_t)elem);
+    at->backward_us += all->unit_us[unit] - at->unit_us[unit];
+}
+
+mics_status batch_of(mics_planner *planner, const mics_plan_choice *choice, batch_probe *batch_out)
+{
+    const mics_model *model = planner->request.model;
+    const int32_t layers = mics_model_computing_units(model) - 2;
+    const batch_probe *kept = NULL, *all = NULL;
+    mics_plan_choice form = *choice;
+    int32_t layer = 0;
+    if (recomputes_some(choice->recompute) && choice->offload_units == 0) {
+        form.recompute = mics_recompute_all(true);
+        MICS_TRY(probe_batch(planner, &form, &all));
+        form.recompute = without_whole(choice->recompute);
+    }
+    MICS_TRY(probe_batch(planner, &form, &kept));
+    *batch_out = *kept;
+    for (int32_t u = 0; all != NULL && u < model->unit_count; u++) {
+        if (mics_unit_computes(&model->units[u]) &&
+            mics_recompute_is_whole(choice->recompute, layer++, layers))
+            add_whole(planner, all, u, batch_out);
+    }
     return MICS_OK;
 }
 
 void close_batches(mics_planner *planner)
 {
-    for (int32_t i = 0; planner->batches != NULL && i < 2 * planner->micro_batch_count; i++) {
-        mics_schedule_close(planner->batches[i].schedule);
-        for (int sharded = 0; sharded < 2; sharded++)
-            mics_free(planner->memory, planner->batches[i].pass_us[sharded]);
+    for (int32_t i = 0; planner->batches != NULL && i < planner->micro_batch_count; i++) {
+        while (planner->batches[i] != NULL) {
+            batch_probe *probe = planner->batches[i];
+            planner->batches[i] = probe->next;
+            close_batch(planner, probe);
+        }
     }
     mics_free(planner->memory, planner->batches);
 }

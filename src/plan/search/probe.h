@@ -69,13 +69,16 @@ typedef struct comm_cost {
     double core_us;
 } comm_cost;
 
-// Of one micro-batch size, with or without recomputation.
+// Of one micro-batch size and form of recomputation.
 typedef struct batch_probe {
-    bool known;
-    size_t layered_bytes, activation_bytes; // of each further micro-batch in flight; of the first
-    size_t token_bytes;                     // of each
+    struct batch_probe *next; // of the same micro-batch
+    mics_recompute recompute;
+    size_t layered_bytes;               // of each micro-batch in flight
+    size_t shared_bytes, scratch_bytes; // of the others of the arena
+    size_t token_bytes;                 // of each
     size_t workspace_bytes;
     double forward_us, backward_us; // of one micro-step, all units
+    double *unit_us;                // of backward, by unit
     mics_schedule *schedule;        // that it was taken from, for others to be like it
     double *pass_us[2];             // of mics_simulate_options: G = E, G > E
     comm_cost all_to_alls;          // of one micro-step, where has_all_to_alls
@@ -109,7 +112,8 @@ struct mics_planner {
     int32_t first_class;        // of the unit that is computed first
     int32_t last_class;         // of what the last backward writes
     structures *structures;     // those that were probed
-    batch_probe *batches;       // by micro-batch, 2 each
+    bool reads_alike;           // backward reads the same parameters whatever it runs again
+    batch_probe **batches;      // by micro-batch
     boundary_probe *boundaries; // by degree, 2 each: [1] with all_reduces
 };
 
@@ -124,6 +128,28 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
                         const batch_probe **probe_out);
 mics_status probe_boundary(mics_planner *planner, int32_t degree, bool all_reduces, double *us_out,
                            double *update_us_out);
+
+/* Whether some layers are recomputed whole, and others not. */
+static inline bool recomputes_some(mics_recompute recompute)
+{
+    return recompute.units > 0 && recompute.units != MICS_RECOMPUTE_ALL;
+}
+
+/* The same of any form, made up of that without layers that are recomputed whole and that of all, and
+ * without a schedule of its own; `batch_out` borrows theirs. */
+mics_status batch_of(mics_planner *planner, const mics_plan_choice *choice, batch_probe *batch_out);
+
+/* Makes a unit of a form one that is recomputed whole, as it is in `all`. */
+void add_whole(const mics_planner *planner, const batch_probe *all, int32_t unit, batch_probe *at);
+
+/* Activations with so many micro-batches in flight. */
+static inline size_t activation_bytes(const batch_probe *batch, size_t in_flight)
+{
+    return in_flight * batch->layered_bytes + batch->shared_bytes + batch->scratch_bytes;
+}
+
+/* What is known of a form at a micro-batch, where it was probed; else NULL. */
+batch_probe *find_batch(const mics_planner *planner, int64_t micro_batch, mics_recompute recompute);
 
 /* Whether runs can have what the request rounds with a choice's sharding and collectives, whatever
  * its batch.

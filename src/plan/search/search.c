@@ -11,6 +11,7 @@
 #include "plan/search/layered.h"
 #include "plan/search/planner.h"
 #include "plan/search/probe.h"
+#include "plan/search/recompute.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -62,6 +63,9 @@ static int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b)
         {a->experts, b->experts},
         {-(double)a->micro_batch, -(double)b->micro_batch},
         {a->recompute.units, b->recompute.units},
+        {a->recompute.attention, b->recompute.attention},
+        {a->recompute.mlp, b->recompute.mlp},
+        {a->recompute.last, b->recompute.last},
         {a->offload_units, b->offload_units},
         {a->prefetch, b->prefetch},
         {a->layered_micro_steps, b->layered_micro_steps},
@@ -118,7 +122,7 @@ static bool fits(const search *s, double memory_bytes)
     return memory_bytes <= s->planner->available_bytes;
 }
 
-static mics_status list_choice(search *s, const mics_plan_choice *choice)
+static mics_status list_alone(search *s, const mics_plan_choice *choice, double *bytes_out)
 {
     candidate c = {.choice = *choice};
     MICS_TRY(choice_memory(s->at, choice, &c.memory_bytes));
@@ -127,7 +131,36 @@ static mics_status list_choice(search *s, const mics_plan_choice *choice)
         s->smallest = c;
     s->listed++;
     s->fitting += fits(s, c.memory_bytes);
+    *bytes_out = c.memory_bytes;
     return keep_candidate(s, &c);
+}
+
+static bool layers_by_rule(const search *s)
+{
+    return s->space->layered_by_rule && s->space->layered_micro_steps == 0;
+}
+
+// With what just makes it fit recomputed, at either end, or everything, where that is open.
+static mics_status list_choice(search *s, const mics_plan_choice *choice)
+{
+    double bytes = 0, other = 0;
+    bool fitting = false, some = false;
+    MICS_TRY(list_alone(s, choice, &bytes));
+    if (s->space->recompute_given || mics_recomputes(choice->recompute) || fits(s, bytes))
+        return MICS_OK;
+    for (int last = 0; last < 2 && choice->offload_units == 0; last++) {
+        mics_plan_choice partly = *choice;
+        MICS_TRY(least_recompute(s->at, choice, bytes, last == 1, &partly.recompute, &fitting));
+        if (!fitting || partly.recompute.last != (last == 1))
+            continue;
+        some = true;
+        if (layers_by_rule(s))
+            MICS_TRY(layered_by_rule(s->at, &partly, &partly.layered_micro_steps));
+        MICS_TRY(list_alone(s, &partly, &other));
+    }
+    mics_plan_choice whole = *choice;
+    whole.recompute = mics_recompute_all(true);
+    return some || layers_by_rule(s) ? MICS_OK : list_alone(s, &whole, &other);
 }
 
 // As many as are given, or as training takes; else 1, 2, 4 ... layered micro-steps, as far as that
@@ -136,7 +169,7 @@ static mics_status list_layered(search *s, mics_plan_choice choice)
 {
     bool all = false;
     choice.layered_micro_steps = s->space->layered_micro_steps;
-    if (choice.layered_micro_steps == 0 && s->space->layered_by_rule)
+    if (layers_by_rule(s))
         MICS_TRY(layered_by_rule(s->at, &choice, &choice.layered_micro_steps));
     if (choice.layered_micro_steps > 0)
         return list_choice(s, &choice);
@@ -154,10 +187,15 @@ static mics_status list_layered(search *s, mics_plan_choice choice)
 static mics_status list_batch(search *s, mics_plan_choice choice)
 {
     const mics_plan_space *space = s->space;
-    for (int recompute = 0; recompute < 2; recompute++) {
-        choice.recompute = mics_recompute_all(recompute);
-        if (space->recompute_given && mics_recomputes(space->recompute) != (recompute == 1))
-            continue;
+    const mics_recompute given = space->recompute;
+    const bool open = space->recompute_open && given.units > 0;
+    for (int way = 0; way < (open || (layers_by_rule(s) && !space->recompute_given) ? 2 : 1);
+         way++) {
+        choice.recompute = mics_recompute_all(way == 1);
+        if (space->recompute_given)
+            choice.recompute = given;
+        if (open)
+            choice.recompute.last = way == 1;
         choice.prefetch = space->prefetch_given ? space->prefetch : space->prefetch_least;
         const int32_t deepest = space->prefetch_given ? space->prefetch : MICS_PLAN_MAX_PREFETCH;
         for (; choice.prefetch <= deepest; choice.prefetch++)
@@ -173,7 +211,7 @@ static mics_status is_hopeless(search *s, mics_plan_choice choice, bool *hopeles
     const batch_probe *probe = NULL;
     choice.recompute = mics_recompute_all(true);
     MICS_TRY(probe_batch(s->at, &choice, &probe));
-    *hopeless_out = (double)probe->activation_bytes > 4 * s->planner->available_bytes;
+    *hopeless_out = (double)activation_bytes(probe, 1) > 4 * s->planner->available_bytes;
     return MICS_OK;
 }
 
@@ -377,9 +415,11 @@ static mics_status insert_found(search *s, found f)
 static mics_status simulate_candidate(search *s, const candidate *c)
 {
     found f = {.choice = c->choice, .inter_bytes = -1};
+    const batch_probe *probe = NULL;
     mics_memory_ledger ledger;
     mics_planner *of = NULL;
     MICS_TRY(planner_of(s->planner, c->choice.experts, &of));
+    MICS_TRY(probe_batch(of, &c->choice, &probe));
     MICS_TRY(time_choice(of, &c->choice, &f.step_us, &ledger));
     s->simulated++;
     f.memory_bytes = (double)ledger.total; // buffers of compression are in the ledger alone

@@ -92,12 +92,12 @@ static void add_call(pass *p, const mics_grad_call *call)
             p, 0, (call->kind == MICS_GRAD_ADD ? 3.0 : 2.0) * (double)call->elems * p->elem_bytes);
 }
 
-double part_us(const mics_schedule *schedule, const mics_cluster *cluster, mics_math math,
-               const mics_step *step)
+double mics_simulate_part_us(const mics_schedule *schedule, const mics_cluster *cluster,
+                             mics_math math, const mics_step *step)
 {
     pass p = pass_begin(schedule, cluster, math, step->unit);
     for (int32_t op = step->part.op; op < step->part.op_end; op++) {
-        if (step->kind == MICS_STEP_FORWARD || schedule->units[step->unit].again[op])
+        if (mics_schedule_runs(schedule, step, op))
             add_forward(&p, &p.unit->ops[op]);
     }
     for (int32_t i = step->part.call; i < step->part.call_end; i++)

@@ -36,10 +36,6 @@ void work_close(work_table *table);
 
 // ---- computation.c, collective.c ----
 
-/* What a step that is a part of a unit's pass takes, us. */
-double part_us(const mics_schedule *schedule, const mics_cluster *cluster, mics_math math,
-               const mics_step *step);
-
 /* What a unit's pass takes on one rank, in us; *flops_out (may be NULL) what the ops count. */
 double unit_forward_us(const mics_schedule *schedule, const mics_cluster *cluster, mics_math math,
                        int32_t unit, double *flops_out);

@@ -89,6 +89,12 @@ typedef struct mics_simulation {
     mics_memory *memory;
 } mics_simulation;
 
+/* What a FORWARD or BACKWARD takes alone, which may be a part of its unit's pass.
+ *
+ * Units:   us. */
+double mics_simulate_part_us(const mics_schedule *schedule, const mics_cluster *cluster,
+                             mics_math math, const mics_step *step);
+
 /* Simulates the training list.
  *
  * Takes time and memory linear in steps.

@@ -51,7 +51,7 @@ static double computation_us(pricing *p, const mics_step *step)
     if (p->schedule->spread != NULL &&
         (step->kind == MICS_STEP_FORWARD || step->kind == MICS_STEP_BACKWARD) &&
         !(first && mics_schedule_ends_pass(p->schedule, step)))
-        return part_us(p->schedule, p->cluster, p->options->math, step);
+        return mics_simulate_part_us(p->schedule, p->cluster, p->options->math, step);
     switch (step->kind) {
     case MICS_STEP_FORWARD:
         us = &p->forward[step->unit];

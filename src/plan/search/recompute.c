@@ -1,0 +1,57 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// A choice's memory depends on what is recomputed by its activations alone: of those one layer after
+// the other is taken off. Collectives do not depend on it, so the least computation is the fastest.
+#include "plan/search/recompute.h"
+#include "plan/search/bound.h"
+#include "schedule/layered.h"
+
+// The fewest layers that fit with what else of `at` is made again, from one end on. What is not
+// activations takes `others`.
+static bool add_fewest(const mics_planner *planner, const batch_probe *all, double others,
+                       size_t in_flight, batch_probe *at)
+{
+    const mics_model *model = planner->request.model;
+    const int32_t units = model->unit_count;
+    for (int32_t i = 0; i < units - 1; i++) {
+        const int32_t u = at->recompute.last ? units - 1 - i : i;
+        if (i > 0 && mics_unit_computes(&model->units[u])) {
+            add_whole(planner, all, u, at);
+            at->recompute.units++;
+        }
+        if (others + (double)counted(activation_bytes(at, in_flight)) <= planner->available_bytes)
+            return true;
+    }
+    return false;
+}
+
+mics_status least_recompute(mics_planner *planner, const mics_plan_choice *choice, double bytes,
+                            bool last, mics_recompute *recompute_out, bool *found_out)
+{
+    const size_t in_flight =
+        (size_t)mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
+    mics_plan_choice form = *choice;
+    const batch_probe *all = NULL, *kept = NULL;
+    double least_us = 0;
+    *found_out = false;
+    MICS_TRY(probe_batch(planner, &form, &kept));
+    const double others = bytes - (double)counted(activation_bytes(kept, in_flight));
+    form.recompute = mics_recompute_all(true);
+    MICS_TRY(probe_batch(planner, &form, &all));
+    if (others + (double)counted(activation_bytes(all, in_flight)) > planner->available_bytes)
+        return MICS_OK;
+    for (int parts = 0; parts < 4; parts++) {
+        form.recompute = (mics_recompute){0, false, parts % 2 == 1, parts / 2 == 1};
+        MICS_TRY(probe_batch(planner, &form, &kept));
+        batch_probe at = *kept;
+        at.recompute.last = last;
+        if (!add_fewest(planner, all, others, in_flight, &at) ||
+            (*found_out && at.backward_us >= least_us))
+            continue;
+        at.recompute.last = last && at.recompute.units > 0;
+        least_us = at.backward_us;
+        *recompute_out = at.recompute;
+        *found_out = true;
+    }
+    return MICS_OK;
+}
