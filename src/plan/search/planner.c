@@ -162,10 +162,11 @@ bool can_spread(const mics_planner *planner, int32_t experts)
 bool can_cut(const mics_planner *planner, int32_t sequence)
 {
     const mics_plan_request *request = &planner->request;
-    return planner->ranks_per_node % sequence == 0 &&
-           request->preference.kind == MICS_PREFERENCE_NONE &&
-           mics_model_can_cut_sequences(request->model, sequence) &&
-           ((request->length - 1) / sequence + 1) * sequence <= request->model->positions;
+    return sequence == 1 ||
+           (planner->ranks_per_node % sequence == 0 &&
+            request->preference.kind == MICS_PREFERENCE_NONE &&
+            mics_model_can_cut_sequences(request->model, sequence) &&
+            ((request->length - 1) / sequence + 1) * sequence <= request->model->positions);
 }
 
 mics_status planner_of(mics_planner *planner, int32_t experts, int32_t sequence,
@@ -176,8 +177,12 @@ mics_status planner_of(mics_planner *planner, int32_t experts, int32_t sequence,
     while (of != NULL && (of->experts != wanted || of->sequence != cut))
         of = of->next;
     if (of == NULL) {
+        mics_planner *whole = NULL;
+        if (cut > 1)
+            MICS_TRY(planner_of(first, wanted, 1, &whole));
         MICS_TRY(open_planner(planner->memory, &planner->request, wanted, cut, &of));
         of->first = first;
+        of->whole = whole;
         of->next = first->next;
         first->next = of;
     }

@@ -9,7 +9,6 @@
 #include "plan/search/probe.h"
 #include "base/free.h"
 #include "plan/search/choice.h"
-#include "plan/search/planner.h"
 #include "plan/simulate/simulate.h"
 #include "schedule/layered.h"
 #include <string.h>
@@ -277,8 +276,7 @@ static mics_status measure_structures(mics_planner *planner, const mics_plan_cho
 mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choice,
                             const structures **structures_out)
 {
-    // Ranks that share sequences gather as others do.
-    MICS_TRY(planner_of(planner, planner->experts, 1, &planner));
+    planner = planner->whole != NULL ? planner->whole : planner;
     const int32_t layered_micro_steps =
         mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
     const mics_sharding *sharding = &choice->sharding;

@@ -98,6 +98,7 @@ struct mics_planner {
     mics_plan_request request;
     int32_t experts, sequence;  // E and S; 1 of the first
     mics_planner *first, *next; // the one of E = S = 1 (there NULL); of others that were asked for
+    mics_planner *whole;        // of S = 1, which lists have the same gathers as; there NULL
     mics_simulate_options simulate;
     int32_t ranks, ranks_per_node;
     bool mixture; // has units of experts

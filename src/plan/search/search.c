@@ -15,7 +15,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { FASTER_TRIED = 8, OFFLOAD_BASES = MICS_PLAN_MAX_PREFETCH + 1 };
+enum { FASTER_TRIED = 8 };
 
 typedef struct candidate {
     double bound_us;
@@ -50,38 +50,6 @@ typedef struct search {
 } search;
 
 // ---- order ----
-
-static int compare_real(double a, double b)
-{
-    return (a > b) - (a < b);
-}
-
-static int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b)
-{
-    const double keys[][2] = {
-        {a->sharding.params, b->sharding.params},
-        {a->sharding.grads, b->sharding.grads},
-        {a->sharding.optimizer, b->sharding.optimizer},
-        {a->experts, b->experts},
-        {a->sequence, b->sequence},
-        {-(double)a->micro_batch, -(double)b->micro_batch},
-        {a->recompute.units, b->recompute.units},
-        {a->recompute.attention, b->recompute.attention},
-        {a->recompute.mlp, b->recompute.mlp},
-        {a->recompute.last, b->recompute.last},
-        {a->offload_units, b->offload_units},
-        {a->prefetch, b->prefetch},
-        {a->layered_micro_steps, b->layered_micro_steps},
-        {a->gather_two_stage, b->gather_two_stage},
-        {a->reduce_two_stage, b->reduce_two_stage},
-        {a->early_gathers, b->early_gathers},
-    };
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (keys[i][0] != keys[i][1])
-            return compare_real(keys[i][0], keys[i][1]);
-    }
-    return 0;
-}
 
 static int compare_times(const found *a, const found *b)
 {
@@ -361,7 +329,7 @@ static mics_status list_space(search *s)
     const int64_t batch = planner->request.global_batch;
     const int32_t given = s->space->sequence, most = given > 0 ? given : planner->ranks_per_node;
     for (s->sequence = given > 0 ? given : 1; s->sequence <= most; s->sequence++) {
-        if (!can_cut(planner, s->sequence))
+        if (given == 0 && !can_cut(planner, s->sequence))
             continue;
         MICS_TRY(list_shardings(s));
         if (s->keeps_all && batch >= planner->ranks / s->sequence)
@@ -474,27 +442,15 @@ static mics_status simulate_candidates(search *s)
     return MICS_OK;
 }
 
-// Around the best, and where nothing fits, or what has least memory shares sequences, around that
-// with all numbers of units gathered ahead.
-static mics_status search_offload(search *s)
+// Around `count` of the best, or around what has the least memory.
+static mics_status search_offload(search *s, int32_t count)
 {
-    mics_plan_choice bases[2 * OFFLOAD_BASES], ways[MAX_OFFLOAD_WAYS];
-    const int32_t fit = s->found_count < OFFLOAD_BASES ? s->found_count : OFFLOAD_BASES;
-    const bool shares = s->smallest.choice.sequence > 1;
-    const int32_t count = fit + (fit == 0 || shares ? OFFLOAD_BASES : 0);
-    if (s->space->offload_given || !s->planner->request.accelerator)
-        return MICS_OK;
-    for (int32_t i = 0; i < count; i++) {
-        bases[i] = i < fit ? s->found[i].choice : s->smallest.choice;
-        if (i >= fit && !s->space->prefetch_given)
-            bases[i].prefetch = i - fit;
-    }
-    for (int32_t i = 0; i < count; i++) {
-        int32_t way_count = 0;
-        MICS_TRY(list_offload(s->planner, s->space, &bases[i], ways, &way_count));
-        for (int32_t w = 0; w < way_count; w++)
-            MICS_TRY(simulate_candidate(s, &(candidate){.choice = ways[w]}));
-    }
+    mics_plan_choice ways[MAX_OFFLOAD_WAYS] = {s->smallest.choice};
+    for (int32_t i = 0; i < count; i++)
+        ways[i] = s->found[i].choice;
+    MICS_TRY(list_offload(s->planner, s->space, ways, &count));
+    for (int32_t i = 0; i < count; i++)
+        MICS_TRY(simulate_candidate(s, &(candidate){.choice = ways[i]}));
     return MICS_OK;
 }
 
@@ -609,7 +565,10 @@ mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *sp
     if (s.listed == 0)
         MICS_TRY_OUT(fail_empty(&s));
     MICS_TRY_OUT(simulate_candidates(&s));
-    MICS_TRY_OUT(search_offload(&s));
+    MICS_TRY_OUT(
+        search_offload(&s, s.found_count < MAX_OFFLOAD_BASES ? s.found_count : MAX_OFFLOAD_BASES));
+    if (s.found_count > 0 && s.smallest.choice.sequence > 1) // which may then keep all of it
+        MICS_TRY_OUT(search_offload(&s, 0));
     MICS_TRY_OUT(fill_entries(&s, result));
     result->space = s.listed;
     result->fitting = s.fitting;

@@ -50,11 +50,11 @@ static void test_cache(void **state)
     mics_cost_op op = {.kind = MICS_COST_ELEMENTWISE, .math = MICS_MATH_FP32, .bytes = 8e6};
     c.accelerator.cache_bytes = 8e6;
     c.accelerator.cache_bytes_per_s = 2000e9;
-    assert_near(mics_cost_op_us(&c, &op, NULL), 4.0, 1e-12);
+    assert_float_equal(mics_cost_op_us(&c, &op, NULL), 4.0, 1e-9);
     op.kind = MICS_COST_UPDATE;
-    assert_near(mics_cost_op_us(&c, &op, NULL), 32.0, 1e-12);
+    assert_float_equal(mics_cost_op_us(&c, &op, NULL), 32.0, 1e-9);
     op = (mics_cost_op){.kind = MICS_COST_ELEMENTWISE, .math = MICS_MATH_FP32, .bytes = 8e6 + 1};
-    assert_near(mics_cost_op_us(&c, &op, NULL), (8e6 + 1) / 500e9 * 1e6, 1e-12);
+    assert_float_equal(mics_cost_op_us(&c, &op, NULL), (8e6 + 1) / 500e9 * 1e6, 1e-9);
 }
 
 static void test_other_ops(void **state)
