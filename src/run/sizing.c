@@ -151,14 +151,12 @@ static mics_status check_offload_device(const mics_run *run, const run_budget *b
 
 static mics_status check_offload_bytes(const mics_run *run, const run_budget *budget, size_t bytes)
 {
-    char takes[32], there[32];
     if (bytes <= budget->host_bytes)
         return MICS_OK;
-    return mics_json_fail(
-        run->json, "run.offload_activations", MICS_ERR_MEMORY,
-        "activations of %d units take %s of host memory a rank, and %s are available; take fewer",
-        (int)run->offload_units, mics_size_text((double)bytes, takes, sizeof takes),
-        mics_size_text((double)budget->host_bytes, there, sizeof there));
+    return mics_json_fail(run->json, "run.offload_activations", MICS_ERR_MEMORY,
+                          "%d units take %zu MiB of host memory a rank, and %zu are available; "
+                          "take fewer",
+                          (int)run->offload_units, bytes >> 20, budget->host_bytes >> 20);
 }
 
 static mics_status open_first(mics_memory *memory, mics_run *run, const mics_model *model,
