@@ -380,7 +380,7 @@ static void test_sequence_ranks(void **state)
     for (int of_mixture = 0; of_mixture < 2; of_mixture++) {
         fixture_case like = on_gpu(MICS_DTYPE_FP32);
         like.config = of_mixture == 1 ? routed : gpt2;
-        like.masked = like.restarts = like.rehearse = true;
+        like.masked = like.restarts = true;
         references[of_mixture] = on_cpu(&like);
     }
     for (size_t i = 0; i < cases_of(sizeof cases / sizeof cases[0]); i++) {
