@@ -159,7 +159,7 @@ static mics_status say(const mics_run *run, const run_budget *budget, mics_plann
                        const mics_plan_entry *chosen)
 {
     const bool usual = strcmp(run->cluster, "none") == 0;
-    char batch[64] = "", offload[64] = "", price[192], links[MICS_CLUSTER_NAME_BYTES + 64], ms[32];
+    char batch[64] = "", price[192], links[MICS_CLUSTER_NAME_BYTES + 64], ms[32];
     mics_plan_entry best = *chosen;
     const bool alone = !run->sharding_auto || budget->ranks == 1;
     if (alone && !run->batch_auto && !mics_recomputes(best.choice.recompute) &&
@@ -179,14 +179,11 @@ static mics_status say(const mics_run *run, const run_budget *budget, mics_plann
     if (run->batch_auto)
         snprintf(batch, sizeof batch, ", micro-batch %lld x %d micro-steps",
                  (long long)best.choice.micro_batch, (int)best.choice.micro_steps);
-    if (run->offload_auto && best.choice.offload_units > 0)
-        snprintf(offload, sizeof offload, ", activations of %d units in host memory",
-                 (int)best.choice.offload_units);
     MICS_TRY(price_replicas(planner, run, &best, price, sizeof price));
-    mics_log(MICS_LOG_INFO, "%s %s: %s%s%s%s, %s ms a step; %s%s",
+    mics_log(MICS_LOG_INFO, "%s %s: %s%s%s, %s ms a step; %s%s",
              run->sharding_auto ? "\"sharding\": \"auto\"" : "chosen", links, best.name, batch,
              run->recompute_auto && mics_recomputes(best.choice.recompute) ? ", recomputed" : "",
-             offload, ms_text(best.step_us, ms), best.why, price);
+             ms_text(best.step_us, ms), best.why, price);
     return MICS_OK;
 }
 
