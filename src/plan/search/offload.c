@@ -71,7 +71,8 @@ mics_status list_offload(mics_planner *planner, const mics_plan_space *space,
     for (int32_t i = 0; i < count; i++) {
         if (fitting == 0 && !space->prefetch_given)
             bases[i].prefetch = i;
-        if (!space->offload_given && planner->request.accelerator)
+        if (!space->offload_given && planner->request.accelerator &&
+            (fitting == 0 || mics_recomputes(bases[i].recompute)))
             MICS_TRY(list_around(planner, space, bases[i], ways_io, count_io));
     }
     return MICS_OK;
