@@ -309,8 +309,7 @@ static void print_reasons(const printer *r, const rows *all)
 static const char footnotes[] =
     "\nP|G|O: ranks that share out parameters, gradients and optimizer state; micro-batches: "
     "sequences of one x micro-steps;\n"
-    "rec: layers recomputed, of all, yes: all units, a, m: attention, mlp alone in the others; "
-    "pre: "
+    "rec: layers recomputed, yes: all; a, m, b: and in the others attention, mlp or both; pre: "
     "units gathered ahead;\n"
     "lay: layered micro-steps; g/r: gathers and reductions by ring (r) or in two stages (2); e: "
     "early replica gathers.\n";

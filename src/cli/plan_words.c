@@ -51,22 +51,21 @@ short_text cli_plan_rate(double value)
     return text_of(value < 9999.5 ? "%.4g" : "%.0f", value);
 }
 
-// Layers that are recomputed whole, of all; behind the parts that the others make again.
-static short_text recompute_text(mics_recompute r, int32_t layers)
+// Layers that are recomputed, behind what the others make again: attention, mlp or both.
+static short_text recompute_text(mics_recompute r)
 {
-    const char *parts = r.attention ? (r.mlp ? "am" : "a") : (r.mlp ? "m" : "");
+    const char *parts = r.attention ? (r.mlp ? "b" : "a") : (r.mlp ? "m" : "");
     if (r.units == MICS_RECOMPUTE_ALL || !mics_recomputes(r))
         return text_of("%s", mics_recomputes(r) ? "yes" : "no");
-    if (r.units == 0 || *parts != '\0')
-        return r.units == 0 ? text_of("%s", parts) : text_of("%s%d", parts, (int)r.units);
-    return text_of(layers < 100 ? "%d/%d" : "%d", (int)r.units, (int)layers);
+    return r.units > 0 ? text_of("%s%d", parts, (int)r.units) : text_of("%s", parts);
 }
 
 short_text cli_plan_batch(const mics_plan_choice *choice)
 {
     const short_text offload = text_of(" off %d", (int)choice->offload_units);
-    return text_of("%lld x %d%s%s", (long long)choice->micro_batch, (int)choice->micro_steps,
-                   mics_recomputes(choice->recompute) ? " rec" : "",
+    return text_of("%lld x %d%s%s%s", (long long)choice->micro_batch, (int)choice->micro_steps,
+                   mics_recomputes(choice->recompute) ? " rec " : "",
+                   mics_recomputes(choice->recompute) ? recompute_text(choice->recompute).text : "",
                    choice->offload_units > 0 ? offload.text : "");
 }
 
@@ -117,7 +116,7 @@ void cli_plan_choice(printer *r, const mics_plan_entry *entry)
         cell_column(whole || !mics_recomputes(c->recompute)
                         ? cell_flag("recompute", whole)
                         : cell_words("recompute", mics_recompute_text(c->recompute, false, form)),
-                    5, "rec  ", "%-5s", recompute_text(c->recompute, entry->layers).text),
+                    3, "rec", "%s", recompute_text(c->recompute).text),
         cell_column(cell_int("prefetch", c->prefetch), 4, "pre", family ? "%d" : "-",
                     (int)c->prefetch),
         cell_column(cell_int("layered_micro_steps", layered), 4, "lay", family ? "%d" : "-",

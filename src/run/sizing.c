@@ -349,21 +349,13 @@ static void suggest_recompute(search *self)
     const int32_t layers = mics_model_computing_units(self->model) - 2;
     mics_run as = *self->run;
     char words[48];
-    int32_t fewest = layers + 1;
-    if (mics_recomputes(as.recompute))
-        return;
-    for (int32_t low = 0; fewest - low > 1;) {
-        size_t bytes = 0;
-        as.recompute.units = low + (fewest - low) / 2;
-        if (try_variant(self, &as, &bytes) && bytes <= self->budget->limit_bytes)
-            fewest = as.recompute.units;
-        else
-            low = as.recompute.units;
+    for (as.recompute.units = 1; as.recompute.units <= layers; as.recompute.units++) {
+        snprintf(words, sizeof words, "run.recompute %d", (int)as.recompute.units);
+        if (suggest(self, &as, words))
+            return;
     }
-    as.recompute.units = fewest > layers ? MICS_RECOMPUTE_ALL : fewest;
-    snprintf(words, sizeof words, fewest > layers ? "run.recompute true" : "run.recompute %d",
-             (int)fewest);
-    suggest(self, &as, words);
+    as.recompute = mics_recompute_all(true);
+    suggest(self, &as, "run.recompute true");
 }
 
 // run.memory_limit, where it is what stands in the way.
@@ -405,7 +397,8 @@ static void suggest_all(search *self, size_t needed)
         if (suggest(self, &as, words))
             break;
     }
-    suggest_recompute(self);
+    if (!mics_recomputes(run->recompute))
+        suggest_recompute(self);
     if (!suggest_micro_batch(self, *run, "") && run->preference.kind == MICS_PREFERENCE_NONE)
         suggest_sequence(self);
     as.sharding = (mics_sharding){budget->ranks, budget->ranks, budget->ranks};

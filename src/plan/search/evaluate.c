@@ -290,7 +290,6 @@ void fill_rates(const mics_planner *planner, mics_plan_entry *entry)
     const mics_plan_request *request = &planner->request;
     const mics_accelerator *device = &request->cluster.accelerator;
     const double ranks = planner->ranks, step_s = entry->step_us * 1e-6;
-    entry->layers = mics_model_computing_units(request->model) - 2;
     entry->tokens = (double)(request->global_batch * sequences_each(planner) * request->length);
     entry->model_flops =
         mics_model_flops_per_token(request->model, request->length) * entry->tokens / ranks;

@@ -100,7 +100,6 @@ typedef struct mics_plan_pipeline {
 // What a choice takes and reaches.
 typedef struct mics_plan_entry {
     mics_plan_choice choice;
-    int32_t layers; // of the model (mics_recompute)
     mics_plan_pipeline pipeline;
     char
         name[MICS_PLAN_NAME_BYTES]; // "mics+(8)", "megatron t8 p16 d4 v2", "megatron t8c2 p4 d16e8"
