@@ -160,7 +160,7 @@ static mics_status say(const mics_run *run, const run_budget *budget, mics_plann
 {
     const bool usual = strcmp(run->cluster, "none") == 0;
     char form[MICS_RECOMPUTE_BYTES], recompute[80] = "";
-    char batch[64] = "", offload[64] = "", price[192], links[MICS_CLUSTER_NAME_BYTES + 64], ms[32];
+    char batch[64] = "", price[192], links[MICS_CLUSTER_NAME_BYTES + 64], ms[32];
     mics_plan_entry best = *chosen;
     const bool alone = !run->sharding_auto || budget->ranks == 1;
     if (alone && !run->batch_auto &&
@@ -184,13 +184,10 @@ static mics_status say(const mics_run *run, const run_budget *budget, mics_plann
     if (mics_recomputes(best.choice.recompute))
         snprintf(recompute, sizeof recompute, ", run.recompute %s",
                  mics_recompute_text(best.choice.recompute, false, form));
-    if (run->offload_auto && best.choice.offload_units > 0)
-        snprintf(offload, sizeof offload, ", activations of %d units in host memory",
-                 (int)best.choice.offload_units);
     MICS_TRY(price_replicas(planner, run, &best, price, sizeof price));
-    mics_log(MICS_LOG_INFO, "%s %s: %s%s%s%s, %s ms a step; %s%s",
+    mics_log(MICS_LOG_INFO, "%s %s: %s%s%s, %s ms a step; %s%s",
              run->sharding_auto ? "\"sharding\": \"auto\"" : "chosen", links, best.name, batch,
-             recompute, offload, ms_text(best.step_us, ms), best.why, price);
+             recompute, ms_text(best.step_us, ms), best.why, price);
     return MICS_OK;
 }
 

@@ -139,25 +139,24 @@ static mics_status choose_prefetch(mics_memory *memory, mics_run *run, const mic
 }
 
 // Ranks on CPUs compute in host memory. Tests have them copy all the same.
-static mics_status check_offload(const mics_run *run, const run_budget *budget,
-                                 const mics_schedule *schedule)
+static mics_status check_offload_device(const mics_run *run, const run_budget *budget)
 {
-    char takes[32], there[32];
-    const size_t bytes = schedule->ledger.bytes[MICS_MEM_OFFLOAD];
-    if (run->offload_units == 0)
+    if (run->offload_units == 0 || budget->accelerator.used || getenv("MICS_OFFLOAD_ON_CPU"))
         return MICS_OK;
-    if (!budget->accelerator.used && getenv("MICS_OFFLOAD_ON_CPU") == NULL)
-        return mics_json_fail(run->json, "run.offload_activations", MICS_ERR_UNSUPPORTED,
-                              "is %d, but these ranks compute on CPUs, and host memory is where "
-                              "their activations are; 0 works, or run.device \"cuda\"",
-                              (int)run->offload_units);
+    return mics_json_fail(run->json, "run.offload_activations", MICS_ERR_UNSUPPORTED,
+                          "is %d, but these ranks compute on CPUs, and host memory is where their "
+                          "activations are; 0 works, or run.device \"cuda\"",
+                          (int)run->offload_units);
+}
+
+static mics_status check_offload_bytes(const mics_run *run, const run_budget *budget, size_t bytes)
+{
     if (bytes <= budget->host_bytes)
         return MICS_OK;
-    return mics_json_fail(
-        run->json, "run.offload_activations", MICS_ERR_MEMORY,
-        "activations of %d units take %s of host memory a rank, and %s are available; take fewer",
-        (int)run->offload_units, mics_size_text((double)bytes, takes, sizeof takes),
-        mics_size_text((double)budget->host_bytes, there, sizeof there));
+    return mics_json_fail(run->json, "run.offload_activations", MICS_ERR_MEMORY,
+                          "%d units take %zu MiB of host memory a rank, and %zu are available; "
+                          "take fewer",
+                          (int)run->offload_units, bytes >> 20, budget->host_bytes >> 20);
 }
 
 static mics_status open_first(mics_memory *memory, mics_run *run, const mics_model *model,
@@ -217,6 +216,7 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
     if (run->max_sequence_length > 0) // rows of explain and checkpoints say what it became
         run->sequence_length = mics_run_length(run, model->positions);
     MICS_TRY(check_sequence(run, model));
+    MICS_TRY(check_offload_device(run, budget));
     // What is chosen counts only where all of it succeeds. A copy is not for functions of config.h.
     mics_run as = *run;
     mics_layered_choice layered = {.automatic = false};
@@ -245,7 +245,7 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
         run_layered_warn(run, &layered, schedule, budget);
     }
     MICS_TRY_OUT(check_comm_dtypes(run, budget));
-    MICS_TRY_OUT(check_offload(run, budget, schedule));
+    MICS_TRY_OUT(check_offload_bytes(run, budget, schedule->ledger.bytes[MICS_MEM_OFFLOAD]));
     *schedule_out = schedule;
     *layered_out = layered;
     return MICS_OK;

@@ -30,7 +30,7 @@ static inline bool has_backward(const mics_unit *unit, const mics_op *op)
 
 /* Fills plan->again and plan->forward_in_backward of a unit that computes.
  *
- * Needs:   plan->loss; plan->again, all false; `lives`: room for the unit's tensors. */
+ * Needs:   plan->loss; plan->again, all false; `lives`: one for each of the unit's tensors. */
 void choose_again(const mics_schedule_spec *spec, int32_t unit, mics_unit_plan *plan,
                   lifetime *lives);
 

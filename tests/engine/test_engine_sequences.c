@@ -88,7 +88,8 @@ static void test_llama(void **state)
     check_family((fixture_case){.config = fixture_llama_dropout}, 4);
 }
 
-// What attention keeps of whole sequences goes to host memory too.
+// What attention keeps of whole sequences goes to host memory, or is made again, without an all-to-all
+// where its layer is not recomputed whole.
 static void test_offload(void **state)
 {
     (void)state;
@@ -98,6 +99,8 @@ static void test_offload(void **state)
         "\"max_position_embeddings\": 19, \"vocab_size\": 29, \"attention_dropout\": 0.2, "
         "\"tie_word_embeddings\": %s}";
     check_family((fixture_case){.config = deep, .offload_units = 2}, 4);
+    const mics_recompute parts = {.units = 2, .last = true, .attention = true, .mlp = true};
+    check_family((fixture_case){.config = deep, .offload_units = 2, .parts = parts}, 4);
 }
 
 // A rank's query heads begin amid those of a key-value head.
@@ -109,7 +112,8 @@ static void test_uneven(void **state)
         "\"num_key_value_heads\": 6, \"head_dim\": 4, \"hidden_size\": 12, "
         "\"intermediate_size\": 20, \"max_position_embeddings\": 19, \"vocab_size\": 29, "
         "\"tie_word_embeddings\": %s}";
-    check_family((fixture_case){.config = uneven, .recompute = true}, 4);
+    check_family(
+        (fixture_case){.config = uneven, .recompute = true, .threads = 2, .share_params = true}, 4);
 }
 
 // A window that ends in another rank's tokens, and micro-batches of one sequence.
@@ -152,13 +156,16 @@ static void test_mixture(void **state)
     check_family((fixture_case){.config = mixtral}, 4);
     check_family((fixture_case){.config = mixtral, .masked = true}, 4);
     check_family((fixture_case){.config = mixtral, .experts = 2, .recompute = true}, 4);
+    const mics_recompute parts = {.attention = true, .mlp = true};
+    check_family((fixture_case){.config = mixtral, .masked = true, .parts = parts}, 4);
 }
 
 static void test_bf16(void **state)
 {
     (void)state;
     check_family((fixture_case){.config = fixture_llama_dropout, .dtype = MICS_DTYPE_BF16}, 4);
-    check_family((fixture_case){.config = mixtral, .dtype = MICS_DTYPE_BF16}, 4);
+    check_family((fixture_case){.config = mixtral, .dtype = MICS_DTYPE_BF16, .wide_residual = true},
+                 4);
 }
 
 static void test_adapters(void **state)

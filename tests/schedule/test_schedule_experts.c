@@ -6,6 +6,7 @@
 #include "mics/core/schedule.h"
 #include "model/from_config.h"
 #include "test.h"
+#include <math.h>
 #include <string.h>
 
 #define MIXTURE                                                                                    \
@@ -74,9 +75,9 @@ static void test_capacities_bound_all_to_alls(void **state)
     }
 }
 
-// Of 4 ranks of a node 2 share sequences of 16 tokens. Of each layer travel q, k and v: 4 heads of 2, and
-// 4 of the 2 key-value heads, repeated or not; what attention makes; and in forward 2 x 4 + 4 sums a
-// sequence, 2 numbers a token for each of the ranks.
+// Of each layer travel q, k and v, with the key-value heads that 4 ranks must have twice; what attention
+// makes; and in forward 2 x 4 + 4 sums a sequence, as numbers of a token. A rank has the FLOPs of as many
+// tokens of its own sequences.
 static void test_bytes_of_shared_sequences(void **state)
 {
     (void)state;
@@ -91,14 +92,20 @@ static void test_bytes_of_shared_sequences(void **state)
         mics_model *model = open_mixture(memory, SHARED "}");
         const int32_t S = cases[i].ranks;
         mics_schedule_spec spec = {.model = model,
-                                   .batch = {.sequences = 2, .length = 16 / S, .threads = 1},
+                                   .batch = {.sequences = 4 / S, .length = 16, .threads = 1},
                                    .micro_steps = 1,
                                    .prefetch = 1};
         ASSERT_OK(mics_mesh_init(8, 2, (mics_sharding){4, 4, 8}, &spec.mesh));
+        ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
+        const double flops = mics_schedule_flops(schedule, MICS_PHASE_TRAIN);
+        mics_schedule_close(schedule);
+        spec.batch.sequences = 4;
+        spec.batch.length = 16 / S;
         ASSERT_OK(mics_mesh_cut_sequences(&spec.mesh, S));
         ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
         ASSERT_OK(mics_schedule_validate(schedule));
-        const int64_t T = 16 / S, tokens = 2 * T, sums = (12 + T - 1) / T * S;
+        assert_true(fabs(mics_schedule_flops(schedule, MICS_PHASE_TRAIN) / flops - 1) < 1e-12);
+        const int64_t T = 16 / S, tokens = 4 * T, sums = (12 + T - 1) / T * S;
         for (int phase = 0; phase < MICS_PHASES; phase++) {
             const int64_t passes = phase == MICS_PHASE_TRAIN ? 2 : 1;
             const int64_t numbers =

@@ -293,7 +293,7 @@ mics_status mics_engine_eval(mics_engine *engine, const mics_batch_source *sourc
                              mics_step_result *result_out);
 
 /* Log-probability of each sequence of one micro-batch a rank: the sum over its tokens that count, as
- * pairs compare it. No dropout.
+ * pairs compare it; of ranks that share sequences over this rank's tokens. No dropout.
  * Includes mics_engine_eval.
  *
  * Shapes:  log_probs_out: (sequences of a micro-batch); this rank's.         Units: nats.

@@ -144,3 +144,36 @@ bool request_rounds(const mics_plan_request *request)
            (request->precision == MICS_PRECISION_FP32 &&
             (rounds(request->params_dtype) || rounds(request->grads_dtype)));
 }
+
+// ---- order ----
+
+int compare_real(double a, double b)
+{
+    return (a > b) - (a < b);
+}
+
+int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b)
+{
+    const double keys[][2] = {
+        {a->sharding.params, b->sharding.params},
+        {a->sharding.grads, b->sharding.grads},
+        {a->sharding.optimizer, b->sharding.optimizer},
+        {a->experts, b->experts},
+        {-(double)a->micro_batch, -(double)b->micro_batch},
+        {a->recompute.units, b->recompute.units},
+        {a->recompute.attention, b->recompute.attention},
+        {a->recompute.mlp, b->recompute.mlp},
+        {a->recompute.last, b->recompute.last},
+        {a->offload_units, b->offload_units},
+        {a->prefetch, b->prefetch},
+        {a->layered_micro_steps, b->layered_micro_steps},
+        {a->gather_two_stage, b->gather_two_stage},
+        {a->reduce_two_stage, b->reduce_two_stage},
+        {a->early_gathers, b->early_gathers},
+    };
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        if (keys[i][0] != keys[i][1])
+            return compare_real(keys[i][0], keys[i][1]);
+    }
+    return 0;
+}

@@ -54,3 +54,7 @@ bool degree_shares(const mics_planner *planner, int32_t degree);
 
 /* Whether the groups that gather or reduce span nodes and have several ranks in each. */
 bool degree_has_stages(const mics_planner *planner, int32_t degree);
+
+/* The order of choices that are equally good: below 0, 0 or above 0. */
+int compare_real(double a, double b);
+int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b);

@@ -7,9 +7,9 @@
 #include "plan/search/search.h"
 #include "schedule/layered.h"
 
-// Of a node's memory, what activations may take beside the system, data and copies of the state; and
-// what a rank has of it where the cluster does not say, as a share of its accelerator's (assumed).
-static const double host_share = 0.75, usual_host_memory = 1;
+// Of a node's memory, what activations may take beside the system, data and copies of the state. A
+// rank has as much of it as its accelerator has, where the cluster does not say (both assumed).
+static const double host_share = 0.75;
 
 // Sets the least offload_units with which a choice fits into a rank's memory, and into its part of
 // the node's; whether any does.
@@ -17,8 +17,8 @@ static mics_status choose_units(mics_planner *planner, mics_plan_choice *choice,
 {
     const mics_accelerator *device = &planner->request.cluster.accelerator;
     const double host_bytes =
-        host_share * (device->host_memory_bytes > 0 ? device->host_memory_bytes
-                                                    : usual_host_memory * device->memory_bytes);
+        host_share *
+        (device->host_memory_bytes > 0 ? device->host_memory_bytes : device->memory_bytes);
     const double elem_bytes =
         (double)mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS) *
         mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
@@ -38,24 +38,41 @@ static mics_status choose_units(mics_planner *planner, mics_plan_choice *choice,
     return MICS_OK;
 }
 
-mics_status list_offload(mics_planner *planner, const mics_plan_space *space,
-                         const mics_plan_choice *base, mics_plan_choice ways_out[MAX_OFFLOAD_WAYS],
-                         int32_t *count_out)
+// A choice, and with the next larger micro-batch, by what is recomputed.
+static mics_status list_around(mics_planner *planner, const mics_plan_space *space,
+                               mics_plan_choice way, mics_plan_choice *ways, int32_t *count)
 {
-    const int32_t first = batch_index(planner, base->micro_batch);
-    *count_out = 0;
-    for (int32_t i = 0; i < MAX_OFFLOAD_WAYS; i++) {
-        mics_plan_choice way = *base;
+    static const mics_recompute forms[] = {
+        {0}, {.mlp = true}, {.attention = true, .mlp = true}, {.units = MICS_RECOMPUTE_ALL}};
+    const int32_t first = batch_index(planner, way.micro_batch);
+    for (int32_t i = 0; i < 8; i++) {
         bool fits = false;
-        if (first + i / 2 >= planner->micro_batch_count || (space->micro_batch > 0 && i >= 2))
+        if (first + i / 4 >= planner->micro_batch_count || (space->micro_batch > 0 && i >= 4))
             break;
-        way.micro_batch = planner->micro_batches[first + i / 2];
+        way.micro_batch = planner->micro_batches[first + i / 4];
         way.micro_steps = (int32_t)micro_steps_of(planner, way.micro_batch);
-        way.recompute = mics_recompute_all(i % 2 == 1);
+        way.recompute = forms[i % 4];
         if (!space->recompute_given || mics_recompute_is(space->recompute, way.recompute))
             MICS_TRY(choose_units(planner, &way, &fits));
         if (fits && way.offload_units > 0)
-            ways_out[(*count_out)++] = way;
+            ways[(*count)++] = way;
+    }
+    return MICS_OK;
+}
+
+mics_status list_offload(mics_planner *planner, const mics_plan_space *space,
+                         mics_plan_choice ways_io[MAX_OFFLOAD_WAYS], int32_t *count_io)
+{
+    mics_plan_choice bases[MAX_OFFLOAD_BASES];
+    const int32_t fitting = *count_io, count = fitting > 0 ? fitting : MAX_OFFLOAD_BASES;
+    for (int32_t i = 0; i < count; i++)
+        bases[i] = ways_io[fitting > 0 ? i : 0];
+    *count_io = 0;
+    for (int32_t i = 0; i < count; i++) {
+        if (fitting == 0 && !space->prefetch_given)
+            bases[i].prefetch = i;
+        if (!space->offload_given && planner->request.accelerator)
+            MICS_TRY(list_around(planner, space, bases[i], ways_io, count_io));
     }
     return MICS_OK;
 }

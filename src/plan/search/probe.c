@@ -454,6 +454,9 @@ mics_status batch_of(mics_planner *planner, const mics_plan_choice *choice, batc
             mics_recompute_is_whole(choice->recompute, layer++, layers))
             add_whole(planner, all, u, batch_out);
     }
+    batch_out->layered_bytes -=
+        (size_t)mics_schedule_offload(kept->schedule, choice->offload_units).spared_elems *
+        mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS);
     return MICS_OK;
 }
 

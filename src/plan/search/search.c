@@ -14,7 +14,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { FASTER_TRIED = 8, OFFLOAD_BASES = MICS_PLAN_MAX_PREFETCH + 1 };
+enum { FASTER_TRIED = 8 };
 
 typedef struct candidate {
     double bound_us;
@@ -47,37 +47,6 @@ typedef struct search {
 } search;
 
 // ---- order ----
-
-static int compare_real(double a, double b)
-{
-    return (a > b) - (a < b);
-}
-
-static int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b)
-{
-    const double keys[][2] = {
-        {a->sharding.params, b->sharding.params},
-        {a->sharding.grads, b->sharding.grads},
-        {a->sharding.optimizer, b->sharding.optimizer},
-        {a->experts, b->experts},
-        {-(double)a->micro_batch, -(double)b->micro_batch},
-        {a->recompute.units, b->recompute.units},
-        {a->recompute.attention, b->recompute.attention},
-        {a->recompute.mlp, b->recompute.mlp},
-        {a->recompute.last, b->recompute.last},
-        {a->offload_units, b->offload_units},
-        {a->prefetch, b->prefetch},
-        {a->layered_micro_steps, b->layered_micro_steps},
-        {a->gather_two_stage, b->gather_two_stage},
-        {a->reduce_two_stage, b->reduce_two_stage},
-        {a->early_gathers, b->early_gathers},
-    };
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
-        if (keys[i][0] != keys[i][1])
-            return compare_real(keys[i][0], keys[i][1]);
-    }
-    return 0;
-}
 
 static int compare_times(const found *a, const found *b)
 {
@@ -444,24 +413,16 @@ static mics_status simulate_candidates(search *s)
     return MICS_OK;
 }
 
-// Around the best, or around what lacks the least, with all numbers of units gathered ahead.
+// Around the best, or around what lacks the least.
 static mics_status search_offload(search *s)
 {
-    mics_plan_choice bases[OFFLOAD_BASES], ways[MAX_OFFLOAD_WAYS];
-    const int32_t fit = s->found_count < OFFLOAD_BASES ? s->found_count : OFFLOAD_BASES;
-    if (s->space->offload_given || !s->planner->request.accelerator)
-        return MICS_OK;
-    for (int32_t i = 0; i < OFFLOAD_BASES; i++) {
-        bases[i] = i < fit ? s->found[i].choice : s->smallest.choice;
-        if (fit == 0 && !s->space->prefetch_given)
-            bases[i].prefetch = i;
-    }
-    for (int32_t i = 0; i < (fit > 0 ? fit : OFFLOAD_BASES); i++) {
-        int32_t count = 0;
-        MICS_TRY(list_offload(s->planner, s->space, &bases[i], ways, &count));
-        for (int32_t w = 0; w < count; w++)
-            MICS_TRY(simulate_candidate(s, &(candidate){.choice = ways[w]}));
-    }
+    mics_plan_choice ways[MAX_OFFLOAD_WAYS] = {s->smallest.choice};
+    int32_t count = 0;
+    for (; count < s->found_count && count < MAX_OFFLOAD_BASES; count++)
+        ways[count] = s->found[count].choice;
+    MICS_TRY(list_offload(s->planner, s->space, ways, &count));
+    for (int32_t i = 0; i < count; i++)
+        MICS_TRY(simulate_candidate(s, &(candidate){.choice = ways[i]}));
     return MICS_OK;
 }
 

@@ -17,6 +17,7 @@ typedef struct fixture {
     mics_planner *planner;
     mics_plan_request request;
     int experts; // of a layer; 0: none
+    int offload; // units whose activations host memory may hold, at most
 } fixture;
 
 static inline mics_model *plan_model(mics_memory *memory, int layers, int heads, int width,
