@@ -14,7 +14,8 @@
 extern "C" {
 #endif
 
-// What a block is for. The memory ledger of a schedule has one figure per tag.
+// What a block is for. The memory ledger of a schedule has one figure per tag; totals end before
+// MICS_MEM_OFFLOAD.
 #define MICS_MEMORY_TAG_LIST(X)                                                                    \
     X(MICS_MEM_PARAMS, "parameters")                                                               \
     X(MICS_MEM_GRADS, "gradients")                                                                 \
@@ -44,7 +45,7 @@ enum { MICS_ALIGNMENT = 64 };
 typedef struct mics_memory mics_memory;
 
 // All in bytes, blocks rounded up to MICS_ALIGNMENT. `total` is of the memory that ranks
-// compute in: it excludes MICS_MEM_HOST (names, tables: only counted) and MICS_MEM_OFFLOAD.
+// compute in: without MICS_MEM_OFFLOAD, and MICS_MEM_HOST (names, tables: only counted).
 typedef struct mics_memory_stats {
     size_t now[MICS_MEM_TAGS];
     size_t peak[MICS_MEM_TAGS];

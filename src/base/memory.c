@@ -113,16 +113,11 @@ static mics_status count_call(mics_memory *memory, mics_memory_tag tag, size_t b
                  : MICS_OK;
 }
 
-static bool is_in_total(mics_memory_tag tag)
-{
-    return tag != MICS_MEM_HOST && tag != MICS_MEM_OFFLOAD;
-}
-
 static bool is_balanced(const mics_memory_stats *stats)
 {
     size_t total = 0, least = 0;
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) {
-        total += is_in_total((mics_memory_tag)tag) ? stats->now[tag] : 0;
+        total += tag < MICS_MEM_OFFLOAD ? stats->now[tag] : 0;
         least += stats->now[tag] / MICS_ALIGNMENT;
         if (stats->peak[tag] < stats->now[tag])
             return false;
@@ -139,7 +134,7 @@ static void book(mics_memory *memory, mics_memory_tag tag, size_t bytes)
     stats->now[tag] += bytes;
     if (stats->now[tag] > stats->peak[tag])
         stats->peak[tag] = stats->now[tag];
-    if (is_in_total(tag))
+    if (tag < MICS_MEM_OFFLOAD)
         stats->total_now += bytes;
     if (stats->total_now > stats->total_peak)
         stats->total_peak = stats->total_now;
@@ -152,7 +147,7 @@ static void unbook(mics_memory *memory, mics_memory_tag tag, size_t bytes)
     pthread_mutex_lock(&memory->mutex);
     memory->stats.live_blocks--;
     memory->stats.now[tag] -= bytes;
-    if (is_in_total(tag))
+    if (tag < MICS_MEM_OFFLOAD)
         memory->stats.total_now -= bytes;
     MICS_ASSERT(is_balanced(&memory->stats));
     pthread_mutex_unlock(&memory->mutex);

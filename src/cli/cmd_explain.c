@@ -331,12 +331,6 @@ static short_text work_word(const mics_step *step)
                    step->unit >= 0 ? mics_comm_dtype_text(step->dtype.sent) : "    ");
 }
 
-// Streams that a step may wait for.
-static int streams_of(const mics_schedule *schedule)
-{
-    return schedule->spec.offload_units > 0 ? MICS_STREAMS : MICS_STREAM_COPY;
-}
-
 static void print_step(printer *r, const mics_schedule *schedule, int32_t index)
 {
     const mics_step *step = &schedule->lists[MICS_PHASE_TRAIN].steps[index];
@@ -348,7 +342,8 @@ static void print_step(printer *r, const mics_schedule *schedule, int32_t index)
     printer_text(r, "  %5d %-8s %-17s %-16s %5s %18s", (int)index, mics_stream_text(step->stream),
                  mics_step_text(step->kind, step->stage), name.text, micro.text,
                  work_word(step).text);
-    for (int stream = 0; stream < streams_of(schedule); stream++)
+    const int streams = schedule->spec.offload_units > 0 ? MICS_STREAMS : MICS_STREAM_COPY;
+    for (int stream = 0; stream < streams; stream++)
         printer_text(r, step->wait[stream] >= 0 ? " %5d" : "     -", (int)step->wait[stream]);
     printer_text(r, "\n");
 }
@@ -368,7 +363,8 @@ static void write_step(printer *r, const mics_schedule *schedule, const mics_ste
         PRINTER_ROW(r, cell_words("algorithm", mics_step_algorithm_text(step)));
     PRINTER_ROW(r, cell_rounded("flops", step->flops));
     printer_open(r, "wait", '[', false);
-    for (int stream = 0; stream < streams_of(schedule); stream++)
+    const int streams = schedule->spec.offload_units > 0 ? MICS_STREAMS : MICS_STREAM_COPY;
+    for (int stream = 0; stream < streams; stream++)
         PRINTER_ROW(r, cell_int(NULL, step->wait[stream]));
     printer_close(r);
     printer_close(r);

@@ -309,9 +309,11 @@ static void print_reasons(const printer *r, const rows *all)
 static const char footnotes[] =
     "\nP|G|O: ranks that share out parameters, gradients and optimizer state; micro-batches: "
     "sequences of one x micro-steps;\n"
-    "rec: recomputed; pre: units gathered ahead; lay: layered micro-steps; g/r: gathers and "
-    "reductions by ring (r)\n"
-    "or in two stages (2); e: early replica gathers; S: ranks that share each sequence.\n";
+    "rec: layers recomputed, yes: all; a, m, b: and in the others attention, mlp or both; pre: "
+    "units gathered ahead;\n"
+    "lay: layered micro-steps; g/r: gathers and reductions by ring (r) or in two stages (2); e: "
+    "early replica gathers;\n"
+    "S: ranks that share each sequence.\n";
 
 static const char footnote_wide[] =
     "gather, reduce, 2nd hop: time that computation waits for them; gather holds parameter sync; "

@@ -504,10 +504,10 @@ static void copy_activations(mics_engine *engine, const mics_step *step)
         (stores ? step->to : step->from) + step->in_flight * schedule->offload_elems;
     const int64_t arena =
         mics_schedule_in_flight_at(schedule, stores ? step->from : step->to, step->in_flight);
-    void *outer = elem_at(engine, engine->offloaded, host);
-    void *inner = elem_at(engine, engine->activations, arena);
-    engine->device->ops->copy(engine->device->ctx, MICS_STREAM_COPY, stores ? outer : inner,
-                              stores ? inner : outer, step->block_bytes);
+    void *const ends[] = {elem_at(engine, engine->activations, arena),
+                          elem_at(engine, engine->offloaded, host)};
+    engine->device->ops->copy(engine->device->ctx, MICS_STREAM_COPY, ends[stores], ends[!stores],
+                              step->block_bytes);
     engine->result.copied_bytes += (int64_t)step->block_bytes;
 }
 

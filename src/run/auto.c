@@ -155,10 +155,12 @@ static mics_status say(const mics_run *run, const run_budget *budget, mics_plann
                        const mics_plan_entry *chosen)
 {
     const bool usual = strcmp(run->cluster, "none") == 0;
-    char batch[64] = "", offload[64] = "", price[192], links[MICS_CLUSTER_NAME_BYTES + 64], ms[32];
+    char form[MICS_RECOMPUTE_BYTES], recompute[80] = "";
+    char batch[64] = "", price[192], links[MICS_CLUSTER_NAME_BYTES + 64], ms[32];
     mics_plan_entry best = *chosen;
     const bool alone = !run->sharding_auto || budget->ranks == 1;
-    if (alone && !run->batch_auto && !mics_recomputes(best.choice.recompute) &&
+    if (alone && !run->batch_auto &&
+        !(run->recompute_auto && mics_recomputes(best.choice.recompute)) &&
         best.choice.offload_units == 0)
         return MICS_OK; // nothing was chosen
     snprintf(links, sizeof links, usual ? "for usual links (run.cluster names yours)" : "for %s",
@@ -175,14 +177,13 @@ static mics_status say(const mics_run *run, const run_budget *budget, mics_plann
     if (run->batch_auto)
         snprintf(batch, sizeof batch, ", micro-batch %lld x %d micro-steps",
                  (long long)best.choice.micro_batch, (int)best.choice.micro_steps);
-    if (run->offload_auto && best.choice.offload_units > 0)
-        snprintf(offload, sizeof offload, ", activations of %d units in host memory",
-                 (int)best.choice.offload_units);
+    if (mics_recomputes(best.choice.recompute))
+        snprintf(recompute, sizeof recompute, ", run.recompute %s",
+                 mics_recompute_text(best.choice.recompute, false, form));
     MICS_TRY(price_replicas(planner, run, &best, price, sizeof price));
-    mics_log(MICS_LOG_INFO, "%s %s: %s%s%s%s, %s ms a step; %s%s",
+    mics_log(MICS_LOG_INFO, "%s %s: %s%s%s, %s ms a step; %s%s",
              run->sharding_auto ? "\"sharding\": \"auto\"" : "chosen", links, best.name, batch,
-             run->recompute_auto && mics_recomputes(best.choice.recompute) ? ", recomputed" : "",
-             offload, ms_text(best.step_us, ms), best.why, price);
+             recompute, ms_text(best.step_us, ms), best.why, price);
     return MICS_OK;
 }
 
@@ -195,6 +196,7 @@ static void take(const mics_plan_choice *choice, mics_run *run)
     run->micro_batch = choice->micro_batch;
     run->micro_steps = choice->micro_steps;
     run->recompute = choice->recompute;
+    run->recompute_open = false;
     run->offload_units = choice->offload_units;
     run->early_gathers = choice->early_gathers;
     run->early_gathers_auto = false;

@@ -151,14 +151,12 @@ static mics_status check_offload_device(const mics_run *run, const run_budget *b
 
 static mics_status check_offload_bytes(const mics_run *run, const run_budget *budget, size_t bytes)
 {
-    char takes[32], there[32];
     if (bytes <= budget->host_bytes)
         return MICS_OK;
-    return mics_json_fail(
-        run->json, "run.offload_activations", MICS_ERR_MEMORY,
-        "activations of %d units take %s of host memory a rank, and %s are available; take fewer",
-        (int)run->offload_units, mics_size_text((double)bytes, takes, sizeof takes),
-        mics_size_text((double)budget->host_bytes, there, sizeof there));
+    return mics_json_fail(run->json, "run.offload_activations", MICS_ERR_MEMORY,
+                          "%d units take %zu MiB of host memory a rank, and %zu are available; "
+                          "take fewer",
+                          (int)run->offload_units, bytes >> 20, budget->host_bytes >> 20);
 }
 
 static mics_status open_first(mics_memory *memory, mics_run *run, const mics_model *model,
@@ -166,7 +164,7 @@ static mics_status open_first(mics_memory *memory, mics_run *run, const mics_mod
 {
     const bool open = ((run->sharding_auto || (run->sharding_open && run->early_gathers_auto)) &&
                        budget->ranks > 1) ||
-                      run->batch_auto || run->recompute_auto ||
+                      run->batch_auto || run->recompute_auto || run->recompute_open ||
                       (run->offload_auto && budget->accelerator.used);
     return open ? run_plan_auto(memory, run, model, budget, schedule_out)
                 : run_schedule_make(memory, run, model, budget, schedule_out);
@@ -238,6 +236,7 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
     run->micro_batch = as.micro_batch;
     run->micro_steps = as.micro_steps;
     run->recompute = as.recompute;
+    run->recompute_open = as.recompute_open;
     run->offload_units = as.offload_units;
     run->prefetch = as.prefetch;
     settle_early(run, schedule);
@@ -344,6 +343,21 @@ static void suggest_sequence(search *self)
     }
 }
 
+// The fewest layers recomputed that fit, or all that there is to recompute.
+static void suggest_recompute(search *self)
+{
+    const int32_t layers = mics_model_computing_units(self->model) - 2;
+    mics_run as = *self->run;
+    char words[48];
+    for (as.recompute.units = 1; as.recompute.units <= layers; as.recompute.units++) {
+        snprintf(words, sizeof words, "run.recompute %d", (int)as.recompute.units);
+        if (suggest(self, &as, words))
+            return;
+    }
+    as.recompute = mics_recompute_all(true);
+    suggest(self, &as, "run.recompute true");
+}
+
 // run.memory_limit, where it is what stands in the way.
 static void suggest_limit(search *self, size_t needed)
 {
@@ -383,10 +397,8 @@ static void suggest_all(search *self, size_t needed)
         if (suggest(self, &as, words))
             break;
     }
-    as = *run;
-    as.recompute = mics_recompute_all(true);
     if (!mics_recomputes(run->recompute))
-        suggest(self, &as, "run.recompute true");
+        suggest_recompute(self);
     if (!suggest_micro_batch(self, *run, "") && run->preference.kind == MICS_PREFERENCE_NONE)
         suggest_sequence(self);
     as.sharding = (mics_sharding){budget->ranks, budget->ranks, budget->ranks};

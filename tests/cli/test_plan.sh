@@ -113,7 +113,7 @@ run 2 broad "$mics" plan broad.json --cluster p5.48xlarge:8
 contains broad.err "; megatron t8"
 run 0 broad "$mics" plan broad.json --cluster p5.48xlarge:8 --cluster p6-b300.48xlarge:8
 narrow broad.out
-says broad.out "nothing fits: zero3 lacks the least"
+says broad.out "nothing fits: zero3, S = 8 lacks the least"
 contains broad.out "; megatron t8"
 run 0 broad "$mics" plan broad.json --cluster p5.48xlarge --sweep nodes=8,16
 narrow broad.out

@@ -37,7 +37,8 @@ enum { MAX_TIES = 16 };
 
 bool offers_is_open(const mics_run *run)
 {
-    return run->sharding_auto || run->batch_auto || run->recompute_auto || run->offload_auto;
+    return run->sharding_auto || run->batch_auto || run->recompute_auto || run->recompute_open ||
+           run->offload_auto;
 }
 
 const mics_plan_entry *offers_pick(const mics_plan_result *result)

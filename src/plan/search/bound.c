@@ -536,14 +536,6 @@ static size_t momentum_bytes(const mics_planner *planner, const mics_plan_choice
     return (size_t)most * sizeof(float);
 }
 
-// What the arena has less of a micro-batch in flight.
-static size_t spared_bytes(const mics_planner *planner, const mics_plan_choice *choice,
-                           const mics_schedule *schedule)
-{
-    return (size_t)mics_schedule_offload(schedule, choice->offload_units).spared_elems *
-           mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS);
-}
-
 mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice, double *bytes_out)
 {
     size_t copies = 0;
@@ -555,14 +547,12 @@ mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice,
     const structure *slots = structure_at(s, choice_groups(choice));
     const size_t in_flight =
         (size_t)mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
-    *bytes_out =
-        (double)(choice_state_bytes(planner, choice) + slots->gather_bytes + slots->reduce_bytes +
-                 counted(activation_bytes(&batch, in_flight) -
-                         in_flight * spared_bytes(planner, choice, batch.schedule)) +
-                 batch.workspace_bytes + counted(in_flight * batch.token_bytes) +
-                 counted(direct_bytes(planner, choice) +
-                         momentum_bytes(planner, choice, batch.schedule)) +
-                 counted(planner->request.staging_bytes) + counted(copies));
+    *bytes_out = (double)(choice_state_bytes(planner, choice) + slots->gather_bytes +
+                          slots->reduce_bytes + counted(activation_bytes(&batch, in_flight)) +
+                          batch.workspace_bytes + counted(in_flight * batch.token_bytes) +
+                          counted(direct_bytes(planner, choice) +
+                                  momentum_bytes(planner, choice, batch.schedule)) +
+                          counted(planner->request.staging_bytes) + counted(copies));
     return MICS_OK;
 }
 

@@ -7,9 +7,9 @@
 #include "plan/search/search.h"
 #include "schedule/layered.h"
 
-// Of a node's memory, what activations may take beside the system, data and copies of the state; and
-// what a rank has of it where the cluster does not say, as a share of its accelerator's (assumed).
-static const double host_share = 0.75, usual_host_memory = 1;
+// Of a node's memory, what activations may take beside the system, data and copies of the state. A
+// rank has as much of it as its accelerator has, where the cluster does not say (both assumed).
+static const double host_share = 0.75;
 
 // Sets the least offload_units with which a choice fits into a rank's memory, and into its part of
 // the node's; whether any does.
@@ -17,8 +17,8 @@ static mics_status choose_units(mics_planner *planner, mics_plan_choice *choice,
 {
     const mics_accelerator *device = &planner->request.cluster.accelerator;
     const double host_bytes =
-        host_share * (device->host_memory_bytes > 0 ? device->host_memory_bytes
-                                                    : usual_host_memory * device->memory_bytes);
+        host_share *
+        (device->host_memory_bytes > 0 ? device->host_memory_bytes : device->memory_bytes);
     const double elem_bytes =
         (double)mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS) *
         mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
@@ -66,15 +66,15 @@ mics_status list_offload(mics_planner *planner, const mics_plan_space *space,
 {
     mics_plan_choice bases[MAX_OFFLOAD_BASES];
     const int32_t fitting = *count_io, count = fitting > 0 ? fitting : MAX_OFFLOAD_BASES;
-    *count_io = 0;
-    if (space->offload_given || !planner->request.accelerator)
-        return MICS_OK;
-    for (int32_t i = 0; i < count; i++) {
+    for (int32_t i = 0; i < count; i++)
         bases[i] = ways_io[fitting > 0 ? i : 0];
+    *count_io = 0;
+    for (int32_t i = 0; i < count; i++) {
         if (fitting == 0 && !space->prefetch_given)
             bases[i].prefetch = i;
+        if (!space->offload_given && planner->request.accelerator &&
+            (fitting == 0 || mics_recomputes(bases[i].recompute)))
+            MICS_TRY(list_around(planner, space, bases[i], ways_io, count_io));
     }
-    for (int32_t i = 0; i < count; i++)
-        MICS_TRY(list_around(planner, space, bases[i], ways_io, count_io));
     return MICS_OK;
 }

@@ -11,7 +11,6 @@
 #include "plan/search/layered.h"
 #include "plan/search/planner.h"
 #include "plan/search/probe.h"
-#include "plan/search/recompute.h"
 #include <math.h>
 #include <stdlib.h>
 

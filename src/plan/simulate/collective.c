@@ -126,12 +126,9 @@ static mics_cost_use exchanges_use(const mics_schedule *schedule, const mics_clu
 // known of: PCIe gen4 with 16 lanes, shared a little; 10 us from one copy to the next (assumed).
 static mics_cost_use copy_use(const mics_cluster *cluster, const mics_step *step)
 {
-    static const double usual_bytes_per_s = 20e9, latency_us = 10;
-    const double own = cluster->accelerator.host_bytes_per_s;
-    const double rate = cluster->host_bytes_per_s > 0 ? cluster->host_bytes_per_s
-                        : own > 0                     ? own
-                                                      : usual_bytes_per_s;
-    const double us = latency_us + (double)step->block_bytes / rate * 1e6;
+    const double rates[] = {20e9, cluster->accelerator.host_bytes_per_s, cluster->host_bytes_per_s};
+    const double rate = rates[rates[2] > 0 ? 2 : rates[1] > 0];
+    const double us = 10 + (double)step->block_bytes / rate * 1e6;
     return (mics_cost_use){.us = us, .beside_us = us, .tier = -1};
 }
 

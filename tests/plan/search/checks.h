@@ -37,6 +37,7 @@ static inline void visit_batches(fixture *f, mics_plan_choice choice, visitor vi
                 choice.all_reduces = ahead == 1;
                 choice.early_gathers = (way / 4 + ahead) % 2 == 0 &&
                                        mics_planner_gathers_early(f->planner, &choice, false);
+                choice.offload_units = (way / 2 + ahead + (int)micro) % (f->offload + 1);
                 choice.layered_micro_steps = breadths[(way + ahead + (int)micro) % 6];
                 visit(f, &choice);
             }
@@ -79,6 +80,7 @@ static inline mics_schedule *schedule_of(fixture *f, const mics_plan_choice *cho
         .prefetch = choice->prefetch,
         .layered_micro_steps = choice->layered_micro_steps,
         .recompute = choice->recompute,
+        .offload_units = choice->offload_units,
         .gather = choice->gather_two_stage ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
         .reduce = choice->reduce_two_stage ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,
         .boundary = choice->boundary_two_stage ? MICS_ALGORITHM_TWO_STAGE : MICS_ALGORITHM_RING,

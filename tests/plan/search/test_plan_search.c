@@ -22,6 +22,7 @@ static void test_memory_is_the_ledgers(void **state)
         f.request.staging_bytes = variant == 2 ? 12345 : 0;
         f.request.share_params = variant == 1;
         f.request.node_memory = variant % 3 != 0; // nothing on accelerators
+        f.offload = 3;
         ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
         visit_all(&f, check_memory);
         visit_all(&f, check_layered);
@@ -66,6 +67,7 @@ static void test_memory_in_fewer_bytes(void **state)
                                 : variant == 2 ? MICS_STATE_BF16
                                 : variant > 3  ? MICS_STATE_8BIT
                                                : MICS_STATE_FP32;
+        f.offload = 3;
         ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
         visit_all(&f, check_memory);
         visit_all(&f, check_layered);
@@ -150,6 +152,7 @@ static void check_bounds(int nodes, int per_node, int64_t batch, const char *mor
         f.request.params_dtype = f.request.grads_dtype = mics_comm_dtypes_both(wire);
         f.request.boundary_dtype = mics_comm_dtypes_both(wire);
     }
+    f.offload = accelerator ? 3 : 0;
     ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
     visit_all(&f, check_bound);
     close_plans(&f);
@@ -301,6 +304,7 @@ static void check_extensions(int nodes, int per_node, int64_t batch, const char 
     fixture f;
     open_plans(&f, nodes, per_node, batch);
     f.request.cluster = plan_cluster(f.memory, per_node, more);
+    f.offload = 2;
     ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
     visit_all(&f, check_extension);
     close_plans(&f);
@@ -377,6 +381,53 @@ static void test_nothing_fits(void **state)
     assert_non_null(strstr(result->nearest.why, "does not fit: lacks"));
     mics_plan_result_close(result);
     close_plans(&f);
+}
+
+static mics_plan_result *search_with_host(double memory_bytes, double host_bytes_per_s,
+                                          const mics_plan_space *space, fixture *f)
+{
+    mics_plan_result *result = NULL;
+    open_plans(f, 2, 2, 8);
+    mics_model_close(f->model);
+    f->request.model = f->model = plan_model(f->memory, 12, 4, 128, 64, 1000);
+    f->request.accelerator = true;
+    f->request.memory_bytes = memory_bytes;
+    f->request.cluster.accelerator.host_bytes_per_s = host_bytes_per_s;
+    ASSERT_OK(mics_planner_open(f->memory, &f->request, &f->planner));
+    ASSERT_OK(mics_planner_search(f->planner, space, 2, &result));
+    return result;
+}
+
+// Where nothing fits without, and in place of recomputation over a fast link; over a slow one not.
+static void test_activations_in_host_memory(void **state)
+{
+    (void)state;
+    static const mics_plan_space kept = {.offload_given = true};
+    fixture f;
+    mics_plan_result *result = search_with_host(1e15, 1e12, NULL, &f);
+    assert_int_equal(result->entries[0].choice.offload_units, 0);
+    mics_plan_result_close(result);
+    close_plans(&f);
+    result = search_with_host(1e5, 1e12, &kept, &f);
+    const double least = (double)result->nearest.memory.total;
+    mics_plan_result_close(result);
+    close_plans(&f);
+    for (int slow = 0; slow < 2; slow++) {
+        result = search_with_host(least - 1, slow ? 1e6 : 1e12, NULL, &f);
+        assert_true(result->count > 0 && result->entries[0].choice.offload_units > 0);
+        assert_true((double)result->entries[0].memory.total <= least - 1);
+        assert_true(result->entries[0].memory.bytes[MICS_MEM_OFFLOAD] > 0);
+        assert_true((result->entries[0].exposed_copy_us > 0.5 * result->entries[0].step_us) ==
+                    slow);
+        mics_plan_result_close(result);
+        close_plans(&f);
+    }
+    for (int slow = 0; slow < 2; slow++) {
+        result = search_with_host(1.1 * least, slow ? 1e6 : 1e12, NULL, &f);
+        assert_int_equal(result->entries[0].choice.offload_units > 0, slow == 0);
+        mics_plan_result_close(result);
+        close_plans(&f);
+    }
 }
 
 static void test_spaces_are_kept_to(void **state)
@@ -756,6 +807,7 @@ int main(void)
         cmocka_unit_test(test_extended_steps_equal_simulated_ones),
         cmocka_unit_test(test_pruning_keeps_the_optimum),
         cmocka_unit_test(test_nothing_fits),
+        cmocka_unit_test(test_activations_in_host_memory),
         cmocka_unit_test(test_spaces_are_kept_to),
         cmocka_unit_test(test_min_replicas),
         cmocka_unit_test(test_limit_of_a_fast_machine),

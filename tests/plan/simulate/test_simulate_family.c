@@ -8,7 +8,7 @@ typedef struct setting {
     int32_t nodes, per_node;
     mics_sharding sharding;
     int32_t micro_steps, prefetch;
-    bool hierarchical, recompute, slow_chip;
+    bool hierarchical, recompute, slow_chip, offload;
     mics_precision precision;
     mics_comm_dtype gather, reduce, second_hop;
     int32_t cores;
@@ -21,6 +21,7 @@ static void setting_open(const setting *want, world *w)
     w->spec.micro_steps = want->micro_steps;
     w->spec.prefetch = want->prefetch;
     w->spec.recompute = mics_recompute_all(want->recompute);
+    w->spec.offload_units = want->offload; // all that can be
     w->spec.precision = want->precision;
     w->spec.params_dtype = mics_comm_dtypes_both(want->gather);
     w->spec.grads_dtype = mics_comm_dtypes_both(want->reduce);
@@ -44,6 +45,7 @@ static void draw(setting *s, int32_t index)
     s->prefetch = index / 2 % 4;
     s->hierarchical = index % 2 == 1;
     s->recompute = index / 4 % 2 == 1;
+    s->offload = index % 4 == 1;
     s->slow_chip = index / 3 % 2 == 1;
     s->precision = index % 5 == 4 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32;
     s->gather = index % 7 == 3 ? MICS_COMM_BF16 : MICS_COMM_FP32;
@@ -111,7 +113,8 @@ static void check_sums(const world *w, const mics_simulation *s)
     assert_near("critical", critical + s->overhead_us, s->step_us, 1e-9);
     assert_near("exposed", exposed, s->exposed_us, 1e-9);
     assert_near("parts", s->compute_us + s->exposed_us + s->overhead_us, s->step_us, 1e-9);
-    assert_near("streams", s->stream_us[0] + s->stream_us[1] + s->stream_us[2], busy, 1e-9);
+    assert_near("streams", s->stream_us[0] + s->stream_us[1] + s->stream_us[2] + s->stream_us[3],
+                busy, 1e-9);
     assert_true(s->step_us <= busy * (1 + 1e-9) + s->overhead_us && alone <= busy * (1 + 1e-9));
 }
 
