@@ -278,13 +278,9 @@ static comm_cost price_all_to_alls(const mics_planner *planner, const mics_sched
 }
 
 // Of one micro-step of a batch that is probed, priced once; all 0 where E is 1.
-static comm_cost all_to_alls_of(mics_planner *planner, const mics_plan_choice *choice)
+static comm_cost all_to_alls_of(mics_planner *planner, int64_t micro_batch, mics_recompute form)
 {
-    const bool all = choice->recompute.units == MICS_RECOMPUTE_ALL;
-    mics_recompute form = choice->recompute;
-    if (!all) // of layers that are recomputed whole some more
-        form.units = form.last = 0;
-    batch_probe *batch = find_batch(planner, choice->micro_batch, form);
+    batch_probe *batch = find_batch(planner, micro_batch, form);
     if (planner->experts > 1 && !batch->has_all_to_alls) {
         batch->all_to_alls = price_all_to_alls(planner, batch->schedule);
         batch->has_all_to_alls = true;
@@ -395,7 +391,7 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
     MICS_TRY(probe_boundary(planner, choice->sharding.optimizer, choice->all_reduces, &boundary_us,
                             &update_us));
     comm_cost sum = sum_costs(planner, choice, s, classes);
-    const comm_cost all_to_alls = all_to_alls_of(planner, choice);
+    const comm_cost all_to_alls = all_to_alls_of(planner, choice->micro_batch, batch.recompute);
     add_cost(&sum, &all_to_alls, choice->micro_steps);
     for (int t = 0; t < cluster->tier_count && batch.schedule->momentum_elems > 0; t++) {
         const double slowdown = cluster->tiers[t].slowdown; // of momentum that is exchanged
