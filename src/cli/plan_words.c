@@ -14,9 +14,11 @@ short_text cli_plan_degrees(const mics_plan_entry *entry)
         return text_of("--");
     if (entry->pipeline.stages > 0) // without "megatron "
         return text_of("%s", strchr(entry->name, ' ') + 1);
-    if (entry->choice.experts > 1)
-        return text_of("%d|%d|%d E%d", (int)s->params, (int)s->grads, (int)s->optimizer,
-                       (int)entry->choice.experts);
+    if (entry->choice.experts > 1 || entry->choice.sequence > 1)
+        return text_of(
+            "%d|%d|%d %c%d", (int)s->params, (int)s->grads, (int)s->optimizer,
+            entry->choice.experts > 1 ? 'E' : 'S',
+            (int)(entry->choice.experts > 1 ? entry->choice.experts : entry->choice.sequence));
     return text_of("%d|%d|%d", (int)s->params, (int)s->grads, (int)s->optimizer);
 }
 
@@ -108,6 +110,8 @@ void cli_plan_choice(printer *r, const mics_plan_entry *entry)
                 cell_int("grads", c->sharding.grads), cell_int("optimizer", c->sharding.optimizer));
     if (c->experts > 1)
         PRINTER_ROW(r, cell_int("experts", c->experts));
+    if (c->sequence > 1)
+        PRINTER_ROW(r, cell_int("sequence", c->sequence));
     PRINTER_ROW(
         r,
         cell_column(cell_int("micro_batch", c->micro_batch), 14, "micro-batches ", "%5lld x %-5d ",

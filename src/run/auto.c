@@ -78,10 +78,6 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
 {
     mics_plan_request request = mics_plan_request_of(run, model);
     request.nodes = budget->nodes;
-    // Ranks that share sequences are planned as if each part were a sequence: all of it but attention
-    // and its all-to-alls is the same.
-    request.length = mics_run_own_length(run, model->positions);
-    request.global_batch *= run->sequence;
     request.share_params = run->share_params && budget->shares;
     request.staging_bytes = budget->staging_bytes;
     request.threads = threads_of(run);

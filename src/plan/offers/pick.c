@@ -10,6 +10,7 @@ static mics_plan_space space_of(const mics_run *run)
     return (mics_plan_space){
         .sharding = run->sharding_auto ? any : run->sharding,
         .experts = run->sharding_auto ? 0 : run->experts,
+        .sequence = run->sequence,
         .micro_batch = run->batch_auto ? 0 : run->micro_batch,
         .recompute_given = !run->recompute_auto,
         .recompute_open = run->recompute_open,

@@ -277,11 +277,11 @@ static comm_cost price_all_to_alls(const mics_planner *planner, const mics_sched
     return sum;
 }
 
-// Of one micro-step of a batch that is probed, priced once; all 0 where E is 1.
+// Of one micro-step of a batch that is probed, priced once; all 0 where E and S are 1.
 static comm_cost all_to_alls_of(mics_planner *planner, int64_t micro_batch, mics_recompute form)
 {
     batch_probe *batch = find_batch(planner, micro_batch, form);
-    if (planner->experts > 1 && !batch->has_all_to_alls) {
+    if ((planner->experts > 1 || planner->sequence > 1) && !batch->has_all_to_alls) {
         batch->all_to_alls = price_all_to_alls(planner, batch->schedule);
         batch->has_all_to_alls = true;
     }
@@ -325,7 +325,7 @@ static double bare_us(const mics_planner *planner, const mics_plan_choice *choic
                       const structures *s, const class_cost *classes)
 {
     double us = 0;
-    if (planner->experts > 1 && recomputes_some(choice->recompute))
+    if ((planner->experts > 1 || planner->sequence > 1) && recomputes_some(choice->recompute))
         return 0; // where parts of passes come between is not counted
     for (int32_t c = 0; c < planner->class_count; c++)
         us += structure_count(s, COUNT_BARE, c, choice_groups(choice)) * classes[c].gather.us;
@@ -431,7 +431,7 @@ mics_status mics_planner_bound(mics_planner *planner, const mics_plan_choice *ch
                                double *us_out)
 {
     void *block = NULL;
-    MICS_TRY(planner_of(planner, choice->experts, &planner));
+    MICS_TRY(planner_of(planner, choice->experts, choice->sequence, &planner));
     MICS_TRY(check_choice(planner, choice));
     MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST,
                         (size_t)planner->class_count * sizeof(class_cost), &block));
@@ -555,7 +555,7 @@ mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice,
 mics_status mics_planner_memory(mics_planner *planner, const mics_plan_choice *choice,
                                 double *bytes_out)
 {
-    MICS_TRY(planner_of(planner, choice->experts, &planner));
+    MICS_TRY(planner_of(planner, choice->experts, choice->sequence, &planner));
     MICS_TRY(check_choice(planner, choice));
     return choice_memory(planner, choice, bytes_out);
 }

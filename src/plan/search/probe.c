@@ -256,6 +256,7 @@ static mics_status measure_structures(mics_planner *planner, const mics_plan_cho
 mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choice,
                             const structures **structures_out)
 {
+    planner = planner->whole != NULL ? planner->whole : planner;
     const int32_t layered_micro_steps =
         mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
     const mics_sharding *sharding = &choice->sharding;
