@@ -31,7 +31,7 @@ static void print_times(printer *r, const mics_plan_entry *e, bool wide)
                 ms("exposed_reduce_ms", wide ? "reduce" : NULL, e->exposed_reduce_us),
                 ms("exposed_second_hop_ms", wide ? "2nd hop" : NULL, e->exposed_second_hop_us),
                 ms("update_ms", wide ? "update" : NULL, e->update_us));
-    if (e->choice.experts > 1)
+    if (e->choice.experts > 1 || e->choice.sequence > 1)
         PRINTER_ROW(r, ms("exposed_all_to_all_ms", NULL, e->exposed_all_to_all_us));
     if (e->choice.offload_units > 0)
         PRINTER_ROW(r, ms("exposed_copy_ms", NULL, e->exposed_copy_us));
@@ -309,9 +309,11 @@ static void print_reasons(const printer *r, const rows *all)
 static const char footnotes[] =
     "\nP|G|O: ranks that share out parameters, gradients and optimizer state; micro-batches: "
     "sequences of one x micro-steps;\n"
-    "rec: recomputed; pre: units gathered ahead; lay: layered micro-steps; g/r: gathers and "
-    "reductions by ring (r)\n"
-    "or in two stages (2); e: early replica gathers.\n";
+    "rec: layers recomputed, yes: all; a, m, b: and in the others attention, mlp or both; pre: "
+    "units gathered ahead;\n"
+    "lay: layered micro-steps; g/r: gathers and reductions by ring (r) or in two stages (2); e: "
+    "early replica gathers;\n"
+    "S: ranks that share each sequence.\n";
 
 static const char footnote_wide[] =
     "gather, reduce, 2nd hop: time that computation waits for them; gather holds parameter sync; "

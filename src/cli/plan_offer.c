@@ -37,6 +37,12 @@ static void print_take(const printer *r, const mics_plan_offer *offer, const cha
 {
     const mics_plan_choice *c = &offer->entry.choice;
     short_text whole = {""};
+    char form[MICS_RECOMPUTE_BYTES];
+    const short_text recompute =
+        c->recompute.units == MICS_RECOMPUTE_ALL ? text_of(", recomputed")
+        : mics_recomputes(c->recompute)
+            ? text_of(", run.recompute %s", mics_recompute_text(c->recompute, false, form))
+            : (short_text){""};
     const short_text offload = text_of(", run.offload_activations %d", (int)c->offload_units);
     if (offer->never)
         whole = text_of(", training never gets done");
@@ -44,15 +50,15 @@ static void print_take(const printer *r, const mics_plan_offer *offer, const cha
         whole = whole_text(offer);
     else if (offer->entry.usd_per_gtoken > 0)
         whole = text_of(", $%s for 1e9 tokens", cli_plan_figure(offer->entry.usd_per_gtoken).text);
-    printer_phrases(
-        r,
-        "%sTake %s, micro-batch %lld x %d x %d ranks = %lld %s%s%s: %s s a step%s%s, "
-        "%s a rank to spare.",
-        where, offer->entry.name, (long long)c->micro_batch, (int)c->micro_steps, (int)offer->ranks,
-        (long long)offer->global_batch, offer->pairs ? "pairs" : "sequences",
-        mics_recomputes(c->recompute) ? ", recomputed" : "",
-        c->offload_units > 0 ? offload.text : "", cli_plan_figure(offer->step_s.typical).text,
-        range_text(&offer->step_s).text, whole.text, text_size(offer->entry.spare_bytes).text);
+    printer_phrases(r,
+                    "%sTake %s, micro-batch %lld x %d x %d ranks = %lld %s%s%s: %s s a step%s%s, "
+                    "%s a rank to spare.",
+                    where, offer->entry.name, (long long)c->micro_batch, (int)c->micro_steps,
+                    (int)(offer->ranks / (c->sequence > 1 ? c->sequence : 1)),
+                    (long long)offer->global_batch, offer->pairs ? "pairs" : "sequences",
+                    recompute.text, c->offload_units > 0 ? offload.text : "",
+                    cli_plan_figure(offer->step_s.typical).text, range_text(&offer->step_s).text,
+                    whole.text, text_size(offer->entry.spare_bytes).text);
 }
 
 // What the figures rest on.

@@ -14,9 +14,11 @@ short_text cli_plan_degrees(const mics_plan_entry *entry)
         return text_of("--");
     if (entry->pipeline.stages > 0) // without "megatron "
         return text_of("%s", strchr(entry->name, ' ') + 1);
-    if (entry->choice.experts > 1)
-        return text_of("%d|%d|%d E%d", (int)s->params, (int)s->grads, (int)s->optimizer,
-                       (int)entry->choice.experts);
+    if (entry->choice.experts > 1 || entry->choice.sequence > 1)
+        return text_of(
+            "%d|%d|%d %c%d", (int)s->params, (int)s->grads, (int)s->optimizer,
+            entry->choice.experts > 1 ? 'E' : 'S',
+            (int)(entry->choice.experts > 1 ? entry->choice.experts : entry->choice.sequence));
     return text_of("%d|%d|%d", (int)s->params, (int)s->grads, (int)s->optimizer);
 }
 
@@ -51,11 +53,21 @@ short_text cli_plan_rate(double value)
     return text_of(value < 9999.5 ? "%.4g" : "%.0f", value);
 }
 
+// Layers that are recomputed, behind what the others make again: attention, mlp or both.
+static short_text recompute_text(mics_recompute r)
+{
+    const char *parts = r.attention ? (r.mlp ? "b" : "a") : (r.mlp ? "m" : "");
+    if (r.units == MICS_RECOMPUTE_ALL || !mics_recomputes(r))
+        return text_of("%s", mics_recomputes(r) ? "yes" : "no");
+    return r.units > 0 ? text_of("%s%d", parts, (int)r.units) : text_of("%s", parts);
+}
+
 short_text cli_plan_batch(const mics_plan_choice *choice)
 {
     const short_text offload = text_of(" off %d", (int)choice->offload_units);
-    return text_of("%lld x %d%s%s", (long long)choice->micro_batch, (int)choice->micro_steps,
-                   mics_recomputes(choice->recompute) ? " rec" : "",
+    return text_of("%lld x %d%s%s%s", (long long)choice->micro_batch, (int)choice->micro_steps,
+                   mics_recomputes(choice->recompute) ? " rec " : "",
+                   mics_recomputes(choice->recompute) ? recompute_text(choice->recompute).text : "",
                    choice->offload_units > 0 ? offload.text : "");
 }
 
@@ -92,25 +104,32 @@ void cli_plan_choice(printer *r, const mics_plan_entry *entry)
             ? mics_schedule_layered_micro_steps(c->micro_steps, c->layered_micro_steps)
             : 1;
     const bool family = entry->pipeline.stages == 0;
+    const bool whole = c->recompute.units == MICS_RECOMPUTE_ALL;
+    char form[MICS_RECOMPUTE_BYTES];
     PRINTER_ROW(r, cell_words("name", entry->name), cell_int("params", c->sharding.params),
                 cell_int("grads", c->sharding.grads), cell_int("optimizer", c->sharding.optimizer));
     if (c->experts > 1)
         PRINTER_ROW(r, cell_int("experts", c->experts));
-    PRINTER_ROW(r,
-                cell_column(cell_int("micro_batch", c->micro_batch), 14, "micro-batches ",
-                            "%5lld x %-5d ", (long long)c->micro_batch, (int)c->micro_steps),
-                cell_int("accumulation", c->micro_steps),
-                cell_column(cell_flag("recompute", mics_recomputes(c->recompute)), 3, "rec",
-                            mics_recomputes(c->recompute) ? "yes" : "no"),
-                cell_column(cell_int("prefetch", c->prefetch), 4, "pre", family ? "%d" : "-",
-                            (int)c->prefetch),
-                cell_column(cell_int("layered_micro_steps", layered), 4, "lay", family ? "%d" : "-",
-                            (int)layered),
-                CELL_SHOWN(5, "g/r ", "%s%c", family ? ways_text(c).text : "--",
-                           c->early_gathers ? 'e' : ' '),
-                cell_flag("early_gathers", c->early_gathers),
-                cell_words("gather", c->gather_two_stage ? "two-stage" : "ring"),
-                cell_words("reduce", c->reduce_two_stage ? "two-stage" : "ring"));
+    if (c->sequence > 1)
+        PRINTER_ROW(r, cell_int("sequence", c->sequence));
+    PRINTER_ROW(
+        r,
+        cell_column(cell_int("micro_batch", c->micro_batch), 14, "micro-batches ", "%5lld x %-5d ",
+                    (long long)c->micro_batch, (int)c->micro_steps),
+        cell_int("accumulation", c->micro_steps),
+        cell_column(whole || !mics_recomputes(c->recompute)
+                        ? cell_flag("recompute", whole)
+                        : cell_words("recompute", mics_recompute_text(c->recompute, false, form)),
+                    3, "rec", "%s", recompute_text(c->recompute).text),
+        cell_column(cell_int("prefetch", c->prefetch), 4, "pre", family ? "%d" : "-",
+                    (int)c->prefetch),
+        cell_column(cell_int("layered_micro_steps", layered), 4, "lay", family ? "%d" : "-",
+                    (int)layered),
+        CELL_SHOWN(5, "g/r ", "%s%c", family ? ways_text(c).text : "--",
+                   c->early_gathers ? 'e' : ' '),
+        cell_flag("early_gathers", c->early_gathers),
+        cell_words("gather", c->gather_two_stage ? "two-stage" : "ring"),
+        cell_words("reduce", c->reduce_two_stage ? "two-stage" : "ring"));
     if (c->offload_units > 0)
         PRINTER_ROW(r, cell_int("offload_units", c->offload_units));
     if (r->json)

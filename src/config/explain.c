@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "config/keys.h"
 #include "config/value.h"
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -88,23 +89,11 @@ static void settings_text(const config *run, const key *row, char *text, size_t 
                  mics_text_real(settings[1], pair[1], sizeof pair[1]));
 }
 
-// As it is read: words are quoted, other than true, false and a number.
-static void recompute_text(const mics_run *run, char *text, size_t capacity)
-{
-    const mics_recompute r = run->recompute;
-    char words[MICS_RECOMPUTE_BYTES];
-    mics_recompute_text(r, run->recompute_open, words);
-    const bool plain = r.units == MICS_RECOMPUTE_ALL || (!r.attention && !r.mlp && !r.last);
-    if (plain && (r.units == 0 || r.units == MICS_RECOMPUTE_ALL || run->recompute_open))
-        mics_text_format(text, capacity, "%s", words);
-    else
-        mics_config_string_text(words, text, capacity);
-}
-
 void mics_config_field_text(const config *run, const key *row, char *text, size_t capacity)
 {
     const void *field = (const char *)run + (row->show_bytes != 0 ? row->show_at : row->at);
     size_t bytes = row->show_bytes != 0 ? row->show_bytes : row->bytes;
+    char words[MICS_RECOMPUTE_BYTES];
     switch (row->type) {
     case KEY_TEXT:
     case KEY_CHOICE:
@@ -120,7 +109,12 @@ void mics_config_field_text(const config *run, const key *row, char *text, size_
                                  ((const text_list *)field)->count, text, capacity);
         break;
     case KEY_RECOMPUTE:
-        recompute_text(&run->run, text, capacity);
+        mics_recompute_text(run->run.recompute, run->run.recompute_open, words);
+        if (strcmp(words, "true") == 0 || strcmp(words, "false") == 0 ||
+            isdigit((unsigned char)words[0]))
+            snprintf(text, capacity, "%s", words);
+        else
+            mics_config_string_text(words, text, capacity);
         break;
     case KEY_SETTINGS:
         settings_text(run, row, text, capacity);

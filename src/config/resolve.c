@@ -183,13 +183,16 @@ static void resolve_recompute(config *run)
     run->run.offload_auto = given && !mics_config_valued(run, offload_key);
     run->run.offload_units = run->run.offload_auto ? 0 : run->run.offload_units;
     mics_config_set_origin(run, offload_key, given ? NULL : "default");
+    const int32_t index = mics_config_find(recompute_key);
     run->run.recompute_auto =
-        run->run.batch_auto && run->kept_train == 0 && !mics_config_valued(run, recompute_key);
+        (mics_config_given(run, recompute_key) || (run->run.batch_auto && run->kept_train == 0)) &&
+        !mics_config_valued(run, recompute_key);
     if (run->run.recompute_auto)
         run->run.recompute = mics_recompute_all(false);
     mics_config_set_origin(run, recompute_key,
-                           run->run.recompute_auto ? "auto: the fastest that fits"
-                                                   : run->adopted[mics_config_find(recompute_key)]);
+                           run->run.recompute_auto            ? "auto: the fastest that fits"
+                           : run->states[index] == KEY_ABSENT ? "default"
+                                                              : run->adopted[index]);
 }
 
 // ---- sharding ----

@@ -241,27 +241,22 @@ static mics_status take_settings(config *run, const key *row, const mics_json_va
     return MICS_OK;
 }
 
-// The layers are counted where the model is known (run/sizing.c).
+// How many layers there are is known where the model is.
 static mics_status take_recompute(config *run, const key *row, const mics_json_value *value)
 {
-    static const char words[] =
-        "true, false, \"auto\", a number of layers, \"attention\", \"mlp\" or "
-        "parts joined by \"+\", as in \"attention+last 12\"";
-    const mics_json_type type = mics_json_type_of(value);
-    int64_t units = 0;
-    char text[MICS_RECOMPUTE_BYTES] = "";
+    const bool words = mics_json_type_of(value) == MICS_JSON_STRING;
+    char number[LIST_BYTES / 4];
+    mics_config_value_text(value, number, sizeof number);
     run->run.recompute_open = false;
-    if (type == MICS_JSON_BOOL) {
+    if (mics_json_type_of(value) == MICS_JSON_BOOL)
         run->run.recompute = mics_recompute_all(mics_json_bool(value));
-        return MICS_OK;
-    }
-    if (type != MICS_JSON_STRING && !mics_json_is_number(value))
-        return fail_type(run, row, value, words);
-    if (type != MICS_JSON_STRING && mics_config_value_int(value, &units))
-        mics_text_format(text, sizeof text, "%lld", (long long)units);
-    if (!mics_recompute_parse(type == MICS_JSON_STRING ? mics_json_string(value) : text,
-                              &run->run.recompute, &run->run.recompute_open))
-        return fail_value(run, row, MICS_ERR_INVALID, words, value);
+    else if (!mics_recompute_parse(words ? mics_json_string(value) : number, &run->run.recompute,
+                                   &run->run.recompute_open))
+        return fail_value(
+            run, row, MICS_ERR_INVALID,
+            "true, false, \"auto\", a number of layers, \"attention\", \"mlp\" or these "
+            "three with \"+\", as in \"attention+mlp+12\"",
+            value);
     return MICS_OK;
 }
 

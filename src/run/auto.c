@@ -78,10 +78,6 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
 {
     mics_plan_request request = mics_plan_request_of(run, model);
     request.nodes = budget->nodes;
-    // Ranks that share sequences are planned as if each part were a sequence: all of it but attention
-    // and its all-to-alls is the same.
-    request.length = mics_run_own_length(run, model->positions);
-    request.global_batch *= run->sequence;
     request.share_params = run->share_params && budget->shares;
     request.staging_bytes = budget->staging_bytes;
     request.threads = threads_of(run);
@@ -159,10 +155,12 @@ static mics_status say(const mics_run *run, const run_budget *budget, mics_plann
                        const mics_plan_entry *chosen)
 {
     const bool usual = strcmp(run->cluster, "none") == 0;
+    char form[MICS_RECOMPUTE_BYTES], recompute[80] = "";
     char batch[64] = "", price[192], links[MICS_CLUSTER_NAME_BYTES + 64], ms[32];
     mics_plan_entry best = *chosen;
     const bool alone = !run->sharding_auto || budget->ranks == 1;
-    if (alone && !run->batch_auto && !mics_recomputes(best.choice.recompute) &&
+    if (alone && !run->batch_auto &&
+        !(run->recompute_auto && mics_recomputes(best.choice.recompute)) &&
         best.choice.offload_units == 0)
         return MICS_OK; // nothing was chosen
     snprintf(links, sizeof links, usual ? "for usual links (run.cluster names yours)" : "for %s",
@@ -179,11 +177,13 @@ static mics_status say(const mics_run *run, const run_budget *budget, mics_plann
     if (run->batch_auto)
         snprintf(batch, sizeof batch, ", micro-batch %lld x %d micro-steps",
                  (long long)best.choice.micro_batch, (int)best.choice.micro_steps);
+    if (mics_recomputes(best.choice.recompute))
+        snprintf(recompute, sizeof recompute, ", run.recompute %s",
+                 mics_recompute_text(best.choice.recompute, false, form));
     MICS_TRY(price_replicas(planner, run, &best, price, sizeof price));
     mics_log(MICS_LOG_INFO, "%s %s: %s%s%s, %s ms a step; %s%s",
              run->sharding_auto ? "\"sharding\": \"auto\"" : "chosen", links, best.name, batch,
-             run->recompute_auto && mics_recomputes(best.choice.recompute) ? ", recomputed" : "",
-             ms_text(best.step_us, ms), best.why, price);
+             recompute, ms_text(best.step_us, ms), best.why, price);
     return MICS_OK;
 }
 
@@ -196,6 +196,7 @@ static void take(const mics_plan_choice *choice, mics_run *run)
     run->micro_batch = choice->micro_batch;
     run->micro_steps = choice->micro_steps;
     run->recompute = choice->recompute;
+    run->recompute_open = false;
     run->offload_units = choice->offload_units;
     run->early_gathers = choice->early_gathers;
     run->early_gathers_auto = false;

@@ -164,7 +164,7 @@ static mics_status open_first(mics_memory *memory, mics_run *run, const mics_mod
 {
     const bool open = ((run->sharding_auto || (run->sharding_open && run->early_gathers_auto)) &&
                        budget->ranks > 1) ||
-                      run->batch_auto || run->recompute_auto ||
+                      run->batch_auto || run->recompute_auto || run->recompute_open ||
                       (run->offload_auto && budget->accelerator.used);
     return open ? run_plan_auto(memory, run, model, budget, schedule_out)
                 : run_schedule_make(memory, run, model, budget, schedule_out);
@@ -236,6 +236,7 @@ mics_status run_schedule_open(mics_memory *memory, mics_run *run, const mics_mod
     run->micro_batch = as.micro_batch;
     run->micro_steps = as.micro_steps;
     run->recompute = as.recompute;
+    run->recompute_open = as.recompute_open;
     run->offload_units = as.offload_units;
     run->prefetch = as.prefetch;
     settle_early(run, schedule);
@@ -342,6 +343,21 @@ static void suggest_sequence(search *self)
     }
 }
 
+// The fewest layers recomputed that fit, or all that there is to recompute.
+static void suggest_recompute(search *self)
+{
+    const int32_t layers = mics_model_computing_units(self->model) - 2;
+    mics_run as = *self->run;
+    char words[48];
+    for (as.recompute.units = 1; as.recompute.units <= layers; as.recompute.units++) {
+        snprintf(words, sizeof words, "run.recompute %d", (int)as.recompute.units);
+        if (suggest(self, &as, words))
+            return;
+    }
+    as.recompute = mics_recompute_all(true);
+    suggest(self, &as, "run.recompute true");
+}
+
 // run.memory_limit, where it is what stands in the way.
 static void suggest_limit(search *self, size_t needed)
 {
@@ -381,10 +397,8 @@ static void suggest_all(search *self, size_t needed)
         if (suggest(self, &as, words))
             break;
     }
-    as = *run;
-    as.recompute = mics_recompute_all(true);
     if (!mics_recomputes(run->recompute))
-        suggest(self, &as, "run.recompute true");
+        suggest_recompute(self);
     if (!suggest_micro_batch(self, *run, "") && run->preference.kind == MICS_PREFERENCE_NONE)
         suggest_sequence(self);
     as.sharding = (mics_sharding){budget->ranks, budget->ranks, budget->ranks};

@@ -16,7 +16,6 @@
 #include "schedule/activations.h"
 #include "base/free.h"
 #include "base/size.h"
-#include "schedule/recompute.h"
 #include <string.h>
 
 enum { ALIGNED_FLOATS = MICS_ALIGNMENT / 4 };

@@ -9,9 +9,8 @@
 //      where an op that it runs again makes it.
 //   2. In a layer that is not recomputed whole no op with a GEMM runs again: so of two that run as
 //      one (mics_op_pair) both do, or neither.
-#include "schedule/recompute.h"
-#include "base/free.h"
 #include "mics/log.h"
+#include "schedule/activations.h"
 #include "schedule/layered.h"
 
 static void mark(lifetime *lives, int32_t tensor)
@@ -150,17 +149,12 @@ static void choose_cheap(const mics_schedule_spec *spec, int32_t u, bool *again,
                    has_backward(unit, op) && is_cheap(spec, unit, op);
     }
     int64_t least = saved_elems(spec, u, again, lives);
-    for (int32_t left = 1; left > 0;) { // until none can be kept for nothing
-        left = 0;
-        for (int32_t o = unit->op_count - 1; o >= 0; o--) {
-            if (!again[o])
-                continue;
-            again[o] = false;
-            const int64_t elems = saved_elems(spec, u, again, lives);
-            again[o] = elems > least;
-            left += !again[o];
-            least = elems < least ? elems : least;
-        }
+    for (int32_t o = unit->op_count - 1; o >= 0; o--) { // what can be kept for nothing is kept
+        const bool was = again[o];
+        again[o] = false;
+        const int64_t elems = was ? saved_elems(spec, u, again, lives) : least;
+        again[o] = was && elems > least;
+        least = elems < least ? elems : least;
     }
 }
 
@@ -199,58 +193,44 @@ void choose_again(const mics_schedule_spec *spec, int32_t u, mics_unit_plan *pla
 
 // ---- invariants ----
 
-static mics_status broken(int32_t u, int32_t op, int invariant)
-{
-    return mics_fail(MICS_ERR_INVALID,
-                     "schedule: what backward of unit %d runs again breaks invariant %d of "
-                     "recompute.c at op %d; this is a defect of mics",
-                     (int)u, invariant, (int)op);
-}
-
-static bool is_in_block(const mics_schedule *schedule, int32_t u, int32_t tensor, bool stats)
-{
-    const mics_schedule_spec *spec = &schedule->spec;
-    const mics_unit_plan *plan = &schedule->units[u];
-    const int64_t at = plan->tensor_at[tensor];
-    return at >= plan->kept_at && at + made_elems(spec, &spec->model->units[u], tensor, stats) <=
-                                      plan->kept_at + plan->kept_elems;
-}
-
 static mics_status check_unit(const mics_schedule *schedule, int32_t u, lifetime *lives)
 {
-    const mics_schedule_spec *spec = &schedule->spec;
-    const mics_unit *unit = &spec->model->units[u];
+    const mics_unit *unit = &schedule->spec.model->units[u];
     const mics_unit_plan *plan = &schedule->units[u];
-    find_lifetimes(spec, u, plan->again, lives);
-    for (int32_t o = 0; o < unit->op_count; o++) {
-        const int32_t made[] = {unit->ops[o].out, unit->ops[o].stats};
-        if (plan->again[o] && !plan->forward_in_backward && !is_cheap(spec, unit, &unit->ops[o]))
-            return broken(u, o, 2);
+    const int64_t end = plan->kept_at + plan->kept_elems;
+    int32_t op = 0, invariant = 0;
+    find_lifetimes(&schedule->spec, u, plan->again, lives);
+    for (; op < unit->op_count && invariant == 0; op++) {
+        const int32_t made[] = {unit->ops[op].out, unit->ops[op].stats};
         for (int i = 0; i < 2; i++) {
-            if (made[i] < 0 || made[i] == unit->out)
-                continue;
-            if (lives[made[i]] == LIFETIME_SAVED
-                    ? !is_in_block(schedule, u, made[i], i == 1)
-                    : plan->tensor_at[made[i]] < schedule->in_flight_elems)
-                return broken(u, o, 1);
+            const int64_t at = made[i] >= 0 ? plan->tensor_at[made[i]] : 0;
+            const bool kept = at >= plan->kept_at && at < end;
+            if (made[i] >= 0 && made[i] != unit->out &&
+                (lives[made[i]] == LIFETIME_SAVED ? !kept : at < schedule->in_flight_elems))
+                invariant = 1;
         }
+        if (plan->again[op] && !plan->forward_in_backward &&
+            !is_cheap(&schedule->spec, unit, &unit->ops[op]))
+            invariant = 2;
     }
-    return MICS_OK;
+    return invariant == 0 ? MICS_OK
+                          : mics_fail(MICS_ERR_INVALID,
+                                      "schedule: op %d of unit %d breaks invariant %d of "
+                                      "recompute.c; this is a defect of mics",
+                                      (int)op - 1, (int)u, (int)invariant);
 }
 
 mics_status check_again(const mics_schedule *schedule)
 {
     const mics_model *model = schedule->spec.model;
-    lifetime *lives = NULL;
     mics_status status = MICS_OK;
     for (int32_t u = 0; status == MICS_OK && u < model->unit_count; u++) {
+        lifetime *lives = NULL;
         if (!mics_unit_computes(&model->units[u]))
             continue;
-        status = MICS_NEW(schedule->memory, model->units[u].tensor_count, &lives);
-        if (status == MICS_OK)
-            status = check_unit(schedule, u, lives);
-        MICS_FREE_ALL(schedule->memory, lives);
-        lives = NULL;
+        MICS_TRY(MICS_NEW(schedule->memory, model->units[u].tensor_count, &lives));
+        status = check_unit(schedule, u, lives);
+        mics_free(schedule->memory, lives);
     }
     return status;
 }

@@ -80,53 +80,33 @@ const char *mics_precision_text(mics_precision precision)
 const char *mics_recompute_text(mics_recompute recompute, bool open,
                                 char text[MICS_RECOMPUTE_BYTES])
 {
-    char number[24] = "";
+    char units[24] = "";
     const bool all = recompute.units == MICS_RECOMPUTE_ALL;
     if (recompute.units > 0)
-        mics_text_format(number, sizeof number, "%s%d",
+        mics_text_format(units, sizeof units, "%s%d",
                          open ? "" : (recompute.last ? "last " : "first "), (int)recompute.units);
-    if (all || !mics_recomputes(recompute))
+    mics_text_format(text, MICS_RECOMPUTE_BYTES, "%s%s%s", recompute.attention ? "attention+" : "",
+                     recompute.mlp ? "mlp+" : "", units);
+    if (recompute.units == 0 && *text != '\0')
+        text[strlen(text) - 1] = '\0';
+    if (all || *text == '\0')
         mics_text_format(text, MICS_RECOMPUTE_BYTES, "%s", all ? "true" : "false");
-    else
-        mics_text_format(
-            text, MICS_RECOMPUTE_BYTES, "%s%s%s%s%s", recompute.attention ? "attention" : "",
-            recompute.attention && recompute.mlp ? "+" : "", recompute.mlp ? "mlp" : "",
-            recompute.units > 0 && (recompute.attention || recompute.mlp) ? "+" : "", number);
     return text;
 }
 
-// A number of layers, the whole of `bytes`.
-static bool parse_units(const char *text, size_t bytes, mics_recompute *r, bool *open)
-{
-    const bool first = strncmp(text, "first ", 6) == 0, last = strncmp(text, "last ", 5) == 0;
-    const char *digits = text + (first ? 6 : last ? 5 : 0);
-    const size_t count = strspn(digits, "0123456789");
-    if (r->units > 0 || count == 0 || count > 9 || digits + count != text + bytes)
-        return false;
-    r->units = (int32_t)strtol(digits, NULL, 10);
-    r->last = last && r->units > 0;
-    *open = r->units > 0 && !first && !last;
-    return true;
-}
-
+// What is meant is what would be written so.
 bool mics_recompute_parse(const char *text, mics_recompute *recompute_out, bool *open_out)
 {
-    mics_recompute r = mics_recompute_all(false);
-    bool open = false;
-    for (const char *at = text;; at++) {
-        const size_t bytes = strcspn(at, "+");
-        bool *part = bytes == 9 && strncmp(at, "attention", 9) == 0 ? &r.attention
-                     : bytes == 3 && strncmp(at, "mlp", 3) == 0     ? &r.mlp
-                                                                    : NULL;
-        if (part != NULL ? *part : !parse_units(at, bytes, &r, &open))
-            return false;
-        if (part != NULL)
-            *part = true;
-        at += bytes;
-        if (*at == '\0')
-            break;
-    }
+    char same[MICS_RECOMPUTE_BYTES];
+    const mics_recompute r = {.units =
+                                  (int32_t)strtol(text + strcspn(text, "0123456789"), NULL, 10),
+                              .last = strstr(text, "last ") != NULL,
+                              .attention = strstr(text, "attention") != NULL,
+                              .mlp = strstr(text, "mlp") != NULL};
+    const bool open = !r.last && strstr(text, "first ") == NULL;
+    if (!mics_recomputes(r) || strcmp(mics_recompute_text(r, open, same), text) != 0)
+        return false;
     *recompute_out = r;
-    *open_out = open;
+    *open_out = open && r.units > 0;
     return true;
 }

@@ -54,9 +54,9 @@
 // Those of what backward runs again are recompute.c's.
 #include "schedule/validate.h"
 #include "base/free.h"
+#include "schedule/activations.h"
 #include "schedule/ledger.h"
 #include "schedule/owners.h"
-#include "schedule/recompute.h"
 
 static const stream_clock at_the_start = {{-1, -1, -1, -1}};
 

@@ -107,13 +107,13 @@ sed 's/"model_type": "phimoe", //' phimoe.json >typeless.json
 # Where nothing of the family fits, the rival that does is named: in one answer, of several clusters and of a sweep.
 cat >broad.json <<'END'
 {"model_type": "phi3", "hidden_size": 24576, "intermediate_size": 106496, "num_attention_heads": 192, "num_key_value_heads": 8,
- "num_hidden_layers": 7, "vocab_size": 32000, "hidden_act": "silu"}
+ "num_hidden_layers": 10, "vocab_size": 32000, "hidden_act": "silu"}
 END
 run 2 broad "$mics" plan broad.json --cluster p5.48xlarge:8
 contains broad.err "; megatron t8"
 run 0 broad "$mics" plan broad.json --cluster p5.48xlarge:8 --cluster p6-b300.48xlarge:8
 narrow broad.out
-says broad.out "nothing fits: zero3 lacks the least"
+says broad.out "nothing fits: zero3, S = 8 lacks the least"
 contains broad.out "; megatron t8"
 run 0 broad "$mics" plan broad.json --cluster p5.48xlarge --sweep nodes=8,16
 narrow broad.out

@@ -105,6 +105,18 @@ for below in 10000 16384; do
 done
 grep -q "gather slots" small.out && fail "nothing is gathered where all units are whole"
 
+# A tiny model's micro-batch: more than 1, as each call of an op costs time, most where threads wake for
+# it; and with one thread what its cache holds.
+cat >tiny.json <<END
+{"model": {"config": "$golden/../../configs/gpt2-tiny.json"},
+ "data": {"train": ["$golden/../../examples/corpus/sonnets-*.txt"], "tokenizer": "bytes", "sequence_length": 64},
+ "run": {"steps": 1, "device": "cpu", "precision": "fp32"}, "train_batch_size": 16}
+END
+run 0 alone "$mics" explain tiny.json --set run.threads=1
+grep -q '^  train_micro_batch_size_per_gpu  *[248] ' alone.out || fail "one thread's micro-batch is none of 2, 4 and 8"
+run 0 woken "$mics" explain tiny.json --set run.threads=2
+grep -qE '^  train_micro_batch_size_per_gpu  *(8|16) ' woken.out || fail "two threads' micro-batch is below 8"
+
 # Automatic sharding: the fastest that fits, said with what keeping every state twice costs.
 sed 's/"n_embd": 32/"n_embd": 128/' model.json >wide.json
 explain_auto() { # NAME FLAGS...

@@ -582,7 +582,7 @@ static inline bool mics_recompute_is(mics_recompute a, mics_recompute b)
 const char *mics_recompute_text(mics_recompute recompute, bool open,
                                 char text[MICS_RECOMPUTE_BYTES]);
 
-/* The reverse, for parts in any order, each once.
+/* The reverse, of all but "true" and "false".
  *
  * Returns: whether it is one (else nothing is written).
  */

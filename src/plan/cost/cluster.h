@@ -68,11 +68,14 @@ typedef struct mics_accelerator {
     // Of the link to host memory, each way, while all of the node copy; and that memory, of the
     // node's. 0: not known.
     double host_bytes_per_s, host_memory_bytes;
-    double memory_efficiency;     // share of it that kernels reach which only move memory
-    double update_bytes_per_s;    // that the optimizer's update reaches, read and written together
-    double reduce_bytes_per_s;    // at which received data is added; 0: it costs nothing
-    double launch_us;             // of one kernel, when the kernel is shorter than that
-    mics_curve matmul_efficiency; // share of flops_per_s; by the smallest of M, N, K
+    double memory_efficiency;  // share of it that kernels reach which only move memory
+    double update_bytes_per_s; // that the optimizer's update reaches, read and written together
+    double reduce_bytes_per_s; // at which received data is added; 0: it costs nothing
+    double launch_us;          // of one kernel, when the kernel is shorter than that
+    // Of CPUs. What a call of an op takes beside its work, as waking threads for it; and what moves at
+    // another rate, as all the op's bytes are at most so many. 0: nothing.
+    double call_us, cache_bytes, cache_bytes_per_s;
+    mics_curve matmul_efficiency;    // share of flops_per_s; by the smallest of M, N, K
     mics_curve attention_efficiency; // share of flops_per_s; by the length of the sequence
     mics_curve attention_kernels[MICS_ATTENTION_KERNELS]; // the same of each kernel, where known
     char attention[16]; // the kernel whose curve attention_efficiency is, if that is not given

@@ -63,6 +63,7 @@ static bool evaluate_file(const mics_plan *plan, int32_t nodes, mics_plan_found 
         mics_plan_choice choice = {
             .sharding = run->sharding,
             .experts = run->experts,
+            .sequence = run->sequence,
             .micro_batch = run->micro_batch,
             .micro_steps = run->micro_steps,
             .prefetch = run->prefetch,

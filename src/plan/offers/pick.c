@@ -10,6 +10,7 @@ static mics_plan_space space_of(const mics_run *run)
     return (mics_plan_space){
         .sharding = run->sharding_auto ? any : run->sharding,
         .experts = run->sharding_auto ? 0 : run->experts,
+        .sequence = run->sequence,
         .micro_batch = run->batch_auto ? 0 : run->micro_batch,
         .recompute_given = !run->recompute_auto,
         .recompute_open = run->recompute_open,
@@ -36,7 +37,8 @@ enum { MAX_TIES = 16 };
 
 bool offers_is_open(const mics_run *run)
 {
-    return run->sharding_auto || run->batch_auto || run->recompute_auto || run->offload_auto;
+    return run->sharding_auto || run->batch_auto || run->recompute_auto || run->recompute_open ||
+           run->offload_auto;
 }
 
 const mics_plan_entry *offers_pick(const mics_plan_result *result)

@@ -21,7 +21,7 @@ static void choose_shardings(mics_plan_baseline baseline, int32_t ranks, mics_pl
         [MICS_PLAN_HPZ] = MICS_PLAN_FAMILY_HPZ,
     };
     space->params = 0;
-    space->experts = 1;
+    space->experts = space->sequence = 1;
     space->family = families[baseline];
     space->sharding = space->family == MICS_PLAN_FAMILY_ALL ? fixed[baseline] : none;
 }

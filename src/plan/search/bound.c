@@ -277,7 +277,7 @@ static comm_cost price_all_to_alls(const mics_planner *planner, const mics_sched
     return sum;
 }
 
-// Of one micro-step of a batch that is probed, priced once; all 0 where E is 1.
+// Of one micro-step of a batch that is probed, priced once; all 0 where E and S are 1.
 static comm_cost all_to_alls_of(mics_planner *planner, const mics_plan_choice *choice)
 {
     const bool all = choice->recompute.units == MICS_RECOMPUTE_ALL;
@@ -285,7 +285,7 @@ static comm_cost all_to_alls_of(mics_planner *planner, const mics_plan_choice *c
     if (!all) // of layers that are recomputed whole some more
         form.units = form.last = 0;
     batch_probe *batch = find_batch(planner, choice->micro_batch, form);
-    if (planner->experts > 1 && !batch->has_all_to_alls) {
+    if ((planner->experts > 1 || planner->sequence > 1) && !batch->has_all_to_alls) {
         batch->all_to_alls = price_all_to_alls(planner, batch->schedule);
         batch->has_all_to_alls = true;
     }
@@ -435,7 +435,7 @@ mics_status mics_planner_bound(mics_planner *planner, const mics_plan_choice *ch
                                double *us_out)
 {
     void *block = NULL;
-    MICS_TRY(planner_of(planner, choice->experts, &planner));
+    MICS_TRY(planner_of(planner, choice->experts, choice->sequence, &planner));
     MICS_TRY(check_choice(planner, choice));
     MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST,
                         (size_t)planner->class_count * sizeof(class_cost), &block));
@@ -559,7 +559,7 @@ mics_status choice_memory(mics_planner *planner, const mics_plan_choice *choice,
 mics_status mics_planner_memory(mics_planner *planner, const mics_plan_choice *choice,
                                 double *bytes_out)
 {
-    MICS_TRY(planner_of(planner, choice->experts, &planner));
+    MICS_TRY(planner_of(planner, choice->experts, choice->sequence, &planner));
     MICS_TRY(check_choice(planner, choice));
     return choice_memory(planner, choice, bytes_out);
 }

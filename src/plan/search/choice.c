@@ -31,6 +31,7 @@ mics_status choice_mesh(const mics_planner *planner, mics_sharding sharding, mic
     mics_mesh mesh;
     MICS_TRY(mics_mesh_init(planner->ranks, planner->request.nodes, sharding, &mesh));
     MICS_TRY(mics_mesh_spread_experts(&mesh, planner->experts));
+    MICS_TRY(mics_mesh_cut_sequences(&mesh, planner->sequence));
     *mesh_out = mesh;
     return MICS_OK;
 }
@@ -58,8 +59,8 @@ mics_status check_choice(const mics_planner *planner, const mics_plan_choice *ch
         return mics_fail(
             MICS_ERR_INVALID,
             "micro-batch %lld x %d micro-steps x %d ranks is not the global batch %lld",
-            (long long)choice->micro_batch, (int)choice->micro_steps, (int)planner->ranks,
-            (long long)planner->request.global_batch);
+            (long long)choice->micro_batch, (int)choice->micro_steps,
+            (int)(planner->ranks / planner->sequence), (long long)planner->request.global_batch);
     if (choice->prefetch < 0)
         return mics_fail(MICS_ERR_INVALID, "%d units gathered ahead: at least 0",
                          (int)choice->prefetch);
@@ -96,7 +97,7 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
     mics_schedule_spec spec = {
         .model = request->model,
         .batch = {.sequences = choice->micro_batch * sequences_each(planner),
-                  .length = request->length,
+                  .length = rank_length(planner),
                   .threads = request->threads,
                   .library = request->library},
         .micro_steps = micro_steps,
@@ -159,6 +160,7 @@ int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b)
         {a->sharding.grads, b->sharding.grads},
         {a->sharding.optimizer, b->sharding.optimizer},
         {a->experts, b->experts},
+        {a->sequence, b->sequence},
         {-(double)a->micro_batch, -(double)b->micro_batch},
         {a->recompute.units, b->recompute.units},
         {a->recompute.attention, b->recompute.attention},

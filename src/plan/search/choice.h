@@ -5,10 +5,16 @@
 
 #include "plan/search/probe.h"
 
-/* Sequences of the global batch that a rank computes at most. */
+/* Sequences of the global batch that a rank computes at most, with those that share them. */
 static inline int64_t rank_share(const mics_planner *planner)
 {
-    return (planner->request.global_batch - 1) / planner->ranks + 1;
+    return (planner->request.global_batch - 1) / (planner->ranks / planner->sequence) + 1;
+}
+
+/* Tokens that a rank has of each, with padding. */
+static inline int64_t rank_length(const mics_planner *planner)
+{
+    return (planner->request.length - 1) / planner->sequence + 1;
 }
 
 /* Sequences that batches count as one. */
@@ -23,7 +29,7 @@ static inline int64_t micro_steps_of(const mics_planner *planner, int64_t micro_
     return (rank_share(planner) - 1) / micro_batch + 1;
 }
 
-/* The mesh of a choice's sharding, with this planner's E. */
+/* The mesh of a choice's sharding, with this planner's E and S. */
 mics_status choice_mesh(const mics_planner *planner, mics_sharding sharding, mics_mesh *mesh_out);
 
 /* Whether a choice is one of the planner's: a sharding that the mesh allows, a batch that gives the

@@ -320,7 +320,7 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
     simulated run = {0}, more = {0};
     mics_status status = MICS_OK;
     mics_plan_entry entry = {.choice = *choice};
-    MICS_TRY(planner_of(planner, choice->experts, &planner));
+    MICS_TRY(planner_of(planner, choice->experts, choice->sequence, &planner));
     MICS_TRY(check_choice(planner, choice));
     MICS_TRY_OUT(simulate_choice(planner, choice, &run));
     take_times(run.simulation, 1, &entry);

@@ -67,7 +67,7 @@ mics_status layered_by_rule(mics_planner *planner, const mics_plan_choice *choic
 mics_status mics_planner_layered(mics_planner *planner, const mics_plan_choice *choice,
                                  int32_t *number_out)
 {
-    MICS_TRY(planner_of(planner, choice->experts, &planner));
+    MICS_TRY(planner_of(planner, choice->experts, choice->sequence, &planner));
     MICS_TRY(check_choice(planner, choice));
     return layered_by_rule(planner, choice, number_out);
 }

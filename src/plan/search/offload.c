@@ -25,7 +25,7 @@ static mics_status choose_units(mics_planner *planner, mics_plan_choice *choice,
     const batch_probe *batch = NULL;
     double bytes = 0;
     choice->offload_units = 0;
-    MICS_TRY(planner_of(planner, choice->experts, &planner));
+    MICS_TRY(planner_of(planner, choice->experts, choice->sequence, &planner));
     MICS_TRY(choice_memory(planner, choice, &bytes));
     MICS_TRY(probe_batch(planner, choice, &batch));
     *fits_out = bytes <= planner->available_bytes;
@@ -44,6 +44,7 @@ static mics_status list_around(mics_planner *planner, const mics_plan_space *spa
 {
     static const mics_recompute forms[] = {
         {0}, {.mlp = true}, {.attention = true, .mlp = true}, {.units = MICS_RECOMPUTE_ALL}};
+    MICS_TRY(planner_of(planner, way.experts, way.sequence, &planner));
     const int32_t first = batch_index(planner, way.micro_batch);
     for (int32_t i = 0; i < 8; i++) {
         bool fits = false;

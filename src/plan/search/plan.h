@@ -66,7 +66,8 @@ typedef struct mics_plan_request {
 // One way to run it.
 typedef struct mics_plan_choice {
     mics_sharding sharding;
-    int32_t experts; // ranks that keep different experts (mics_mesh.experts); 0 counts as 1
+    int32_t experts;  // ranks that keep different experts (mics_mesh.experts); 0 counts as 1
+    int32_t sequence; // ranks that share each sequence (mics_mesh.sequence); 0 counts as 1
     int64_t micro_batch;
     int32_t micro_steps; // the fewest with which all ranks' micro-batches hold the global batch
     int32_t prefetch;
@@ -148,7 +149,8 @@ typedef struct mics_plan_space {
     int64_t micro_batch;         // > 0: this one alone
     mics_plan_pipeline pipeline; // MEGATRON: what of it is above 0 stands fixed
     int32_t experts;             // > 0: ranks that keep different experts, this number alone
-    int32_t params;              // > 0: shardings with this P alone
+    int32_t sequence; // > 0: ranks that share each sequence; else as few as leave activations whole
+    int32_t params;   // > 0: shardings with this P alone
     int32_t min_replicas;        // > 0: in place of the request's
     int32_t prefetch;            // where given
     int32_t prefetch_least;      // units gathered ahead
@@ -214,7 +216,7 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
 
 /* Searches.
  *
- * Ties are broken, in this order, by: time (whole ns), inter-node bytes, memory, smaller P, G, O, E,
+ * Ties are broken, in this order, by: time (whole ns), inter-node bytes, memory, smaller P, G, O, E, S,
  * larger micro-batch, no recomputation, smaller prefetch, smaller layered_micro_steps, rings, no
  * early gathers.
  * Needs:   top >= 1.

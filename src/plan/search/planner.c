@@ -115,7 +115,7 @@ void mics_planner_close(mics_planner *planner)
 // ---- from outside ----
 
 static mics_status open_planner(mics_memory *memory, const mics_plan_request *request,
-                                int32_t experts, mics_planner **planner_out)
+                                int32_t experts, int32_t sequence, mics_planner **planner_out)
 {
     int32_t ranks = 0;
     void *block = NULL;
@@ -125,6 +125,7 @@ static mics_status open_planner(mics_memory *memory, const mics_plan_request *re
     const mics_accelerator *device = &request->cluster.accelerator;
     planner->memory = memory;
     planner->experts = experts;
+    planner->sequence = sequence;
     planner->request = *request;
     planner->request.cluster = mics_cluster_on_nodes(&request->cluster, request->nodes);
     planner->ranks = ranks;
@@ -149,7 +150,7 @@ static mics_status open_planner(mics_memory *memory, const mics_plan_request *re
 mics_status mics_planner_open(mics_memory *memory, const mics_plan_request *request,
                               mics_planner **planner_out)
 {
-    return open_planner(memory, request, 1, planner_out);
+    return open_planner(memory, request, 1, 1, planner_out);
 }
 
 bool can_spread(const mics_planner *planner, int32_t experts)
@@ -158,15 +159,30 @@ bool can_spread(const mics_planner *planner, int32_t experts)
 }
 
 // The first one holds the others.
-mics_status planner_of(mics_planner *planner, int32_t experts, mics_planner **of_out)
+bool can_cut(const mics_planner *planner, int32_t sequence)
 {
-    const int32_t wanted = experts > 0 ? experts : 1;
+    const mics_plan_request *request = &planner->request;
+    return sequence == 1 ||
+           (planner->ranks_per_node % sequence == 0 &&
+            request->preference.kind == MICS_PREFERENCE_NONE &&
+            mics_model_can_cut_sequences(request->model, sequence) &&
+            ((request->length - 1) / sequence + 1) * sequence <= request->model->positions);
+}
+
+mics_status planner_of(mics_planner *planner, int32_t experts, int32_t sequence,
+                       mics_planner **of_out)
+{
+    const int32_t wanted = experts > 0 ? experts : 1, cut = sequence > 0 ? sequence : 1;
     mics_planner *first = planner->first != NULL ? planner->first : planner, *of = first;
-    while (of != NULL && of->experts != wanted)
+    while (of != NULL && (of->experts != wanted || of->sequence != cut))
         of = of->next;
     if (of == NULL) {
-        MICS_TRY(open_planner(planner->memory, &planner->request, wanted, &of));
+        mics_planner *whole = NULL;
+        if (cut > 1)
+            MICS_TRY(planner_of(first, wanted, 1, &whole));
+        MICS_TRY(open_planner(planner->memory, &planner->request, wanted, cut, &of));
         of->first = first;
+        of->whole = whole;
         of->next = first->next;
         first->next = of;
     }

@@ -5,11 +5,15 @@
 
 #include "plan/search/probe.h"
 
-/* The planner of an E, which is opened when it is first asked for. `planner` may be of any.
+/* The planner of an E and S, which is opened when it is first asked for. `planner` may be of any.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID, logged: the mesh or the model has no such E; MICS_ERR_MEMORY.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged: the mesh or the model has no such; MICS_ERR_MEMORY.
  */
-mics_status planner_of(mics_planner *planner, int32_t experts, mics_planner **of_out);
+mics_status planner_of(mics_planner *planner, int32_t experts, int32_t sequence,
+                       mics_planner **of_out);
+
+/* Whether runs can have that S. */
+bool can_cut(const mics_planner *planner, int32_t sequence);
 
 /* Whether runs can have that E, with the right P. */
 bool can_spread(const mics_planner *planner, int32_t experts);

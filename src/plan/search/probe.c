@@ -75,27 +75,6 @@ static int32_t last_written(const mics_model *model)
     return 0;
 }
 
-// Whether backward of each layer reads all parameters that its forward does, whatever it runs again.
-static bool reads_alike(const mics_model *model)
-{
-    bool alike = true;
-    for (int32_t u = 1; u < model->unit_count - 1; u++) {
-        const mics_unit *unit = &model->units[u];
-        for (int32_t i = 0; i < unit->op_count * MICS_OP_PARAMS; i++) {
-            const int32_t of = unit->ops[i / MICS_OP_PARAMS].params[i % MICS_OP_PARAMS].unit;
-            bool read = of < 0;
-            for (int32_t j = 0; !read && j < unit->op_count * MICS_OP_PARAMS; j++) {
-                const mics_op *op = &unit->ops[j / MICS_OP_PARAMS];
-                read = op->params[j % MICS_OP_PARAMS].unit == of &&
-                       mics_op_def_get(op->kind)->backward_reads_params && op->out >= 0 &&
-                       !unit->tensors[op->out].fixed;
-            }
-            alike = alike && read;
-        }
-    }
-    return alike;
-}
-
 mics_status probe_classes(mics_planner *planner)
 {
     const mics_model *model = planner->request.model;
@@ -107,8 +86,10 @@ mics_status probe_classes(mics_planner *planner)
     planner->classes = block;
     MICS_TRY(mics_alloc(planner->memory, MICS_MEM_HOST, units * sizeof(int32_t), &block));
     planner->class_of = block;
+    planner->reads_alike = true;
     for (size_t u = 0; u < units; u++) {
         const mics_unit *unit = &model->units[u];
+        planner->reads_alike = planner->reads_alike && !unit->frozen;
         const int64_t elems = unit->elems;
         const int32_t experts = unit->experts > 0 ? planner->experts : 1;
         planner->mixture = planner->mixture || unit->experts > 0;
@@ -123,7 +104,6 @@ mics_status probe_classes(mics_planner *planner)
         planner->classes[planner->class_of[u]].held += mics_layered_holds(model, (int32_t)u);
         count_forwarded(planner, (int32_t)u);
     }
-    planner->reads_alike = reads_alike(model);
     planner->first_class = planner->class_of[0];
     planner->last_class = planner->class_of[last_written(model)];
     return MICS_OK;
@@ -276,6 +256,7 @@ static mics_status measure_structures(mics_planner *planner, const mics_plan_cho
 mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choice,
                             const structures **structures_out)
 {
+    planner = planner->whole != NULL ? planner->whole : planner;
     const int32_t layered_micro_steps =
         mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
     const mics_sharding *sharding = &choice->sharding;

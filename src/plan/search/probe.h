@@ -92,12 +92,13 @@ typedef struct boundary_probe {
     double update_us;
 } boundary_probe;
 
-// Of one E: everything that is measured holds for it alone.
+// Of one E and S: everything that is measured holds for them alone.
 struct mics_planner {
     mics_memory *memory;
     mics_plan_request request;
-    int32_t experts;            // E; 1 of the first
-    mics_planner *first, *next; // the one of E = 1 (there NULL); of another E that was asked for
+    int32_t experts, sequence;  // E and S; 1 of the first
+    mics_planner *first, *next; // the one of E = S = 1 (there NULL); of others that were asked for
+    mics_planner *whole;        // of S = 1, which lists have the same gathers as; there NULL
     mics_simulate_options simulate;
     int32_t ranks, ranks_per_node;
     bool mixture; // has units of experts

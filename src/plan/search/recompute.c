@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A choice's memory depends on what is recomputed by its activations alone: of those one layer after
 // the other is taken off. Collectives do not depend on it, so the least computation is the fastest.
-#include "plan/search/recompute.h"
 #include "plan/search/bound.h"
 #include "schedule/layered.h"
 

@@ -11,7 +11,6 @@
 #include "plan/search/layered.h"
 #include "plan/search/planner.h"
 #include "plan/search/probe.h"
-#include "plan/search/recompute.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -32,8 +31,10 @@ typedef struct found {
 } found;
 
 typedef struct search {
-    mics_planner *planner; // of E = 1
-    mics_planner *at;      // of the E whose choices are listed
+    mics_planner *planner; // of E = S = 1
+    mics_planner *at;      // of the E and S whose choices are listed
+    int32_t sequence;      // this S
+    bool keeps_all;        // what fits is among them that keeps activations as they are
     const mics_plan_space *space;
     int32_t max_found;
     candidate *candidates;
@@ -100,6 +101,9 @@ static mics_status list_alone(search *s, const mics_plan_choice *choice, double 
         s->smallest = c;
     s->listed++;
     s->fitting += fits(s, c.memory_bytes);
+    s->keeps_all =
+        s->keeps_all || (fits(s, c.memory_bytes) &&
+                         (s->space->recompute_given || !mics_recomputes(choice->recompute)));
     *bytes_out = c.memory_bytes;
     return keep_candidate(s, &c);
 }
@@ -187,11 +191,12 @@ static mics_status is_hopeless(search *s, mics_plan_choice choice, bool *hopeles
 // Every micro-batch of one sharding whose collectives are priced.
 static mics_status list_batches(search *s, mics_plan_choice choice)
 {
-    const mics_planner *planner = s->planner;
+    const mics_planner *planner = s->at;
     bool hopeless = false;
     for (int32_t i = 0; i < planner->micro_batch_count && !hopeless; i++) {
         choice.micro_batch = planner->micro_batches[i];
-        if ((s->space->micro_batch > 0 && s->space->micro_batch != choice.micro_batch) ||
+        if ((s->sequence > 1 && s->space->sequence == 0 && i > 0) || // as fewer ranks would do
+            (s->space->micro_batch > 0 && s->space->micro_batch != choice.micro_batch) ||
             rank_share(planner) / choice.micro_batch > INT32_MAX / 2)
             continue;
         choice.micro_steps = (int32_t)micro_steps_of(planner, choice.micro_batch);
@@ -228,6 +233,7 @@ static mics_status list_collectives(search *s, mics_sharding sharding)
     for (int way = 0; way < 8; way++) {
         const mics_plan_choice choice = {.sharding = sharding,
                                          .experts = s->at->experts,
+                                         .sequence = s->sequence,
                                          .offload_units = space->offload_units,
                                          .gather_two_stage = (way & 1) != 0,
                                          .reduce_two_stage = (way & 2) != 0,
@@ -252,16 +258,19 @@ static mics_status list_collectives(search *s, mics_sharding sharding)
     return MICS_OK;
 }
 
-// Every E of one sharding.
+// Every E of one sharding, where P and S have a common multiple as training wants it.
 static mics_status list_experts(search *s, mics_sharding sharding)
 {
     const mics_planner *planner = s->planner;
+    if (sharding.params % s->sequence != 0 && s->sequence % sharding.params != 0)
+        return MICS_OK;
     for (int32_t i = 0; i < planner->degree_count; i++) {
         const int32_t experts = planner->degrees[i];
         if (sharding.params % experts != 0 || !can_spread(planner, experts) ||
+            (experts > 1 && s->sequence > 1 && s->space->experts == 0) ||
             (s->space->experts > 0 && s->space->experts != experts))
             continue;
-        MICS_TRY(planner_of(s->planner, experts, &s->at));
+        MICS_TRY(planner_of(s->planner, experts, s->sequence, &s->at));
         MICS_TRY(list_collectives(s, sharding));
     }
     return MICS_OK;
@@ -292,7 +301,8 @@ static bool in_family(const search *s, mics_sharding sharding)
     }
 }
 
-static mics_status list_space(search *s)
+// Every sharding at this S.
+static mics_status list_shardings(search *s)
 {
     const mics_planner *planner = s->planner;
     const int32_t *degrees = planner->degrees, count = planner->degree_count;
@@ -310,13 +320,30 @@ static mics_status list_space(search *s)
     return MICS_OK;
 }
 
+// With more and more ranks a sequence, until there are sequences for all ranks, and some choice fits
+// that keeps all activations.
+static mics_status list_space(search *s)
+{
+    const mics_planner *planner = s->planner;
+    const int64_t batch = planner->request.global_batch;
+    const int32_t given = s->space->sequence, most = given > 0 ? given : planner->ranks_per_node;
+    for (s->sequence = given > 0 ? given : 1; s->sequence <= most; s->sequence++) {
+        if (given == 0 && !can_cut(planner, s->sequence))
+            continue;
+        MICS_TRY(list_shardings(s));
+        if (s->keeps_all && batch >= planner->ranks / s->sequence)
+            break;
+    }
+    return MICS_OK;
+}
+
 // ---- simulation, best bound first ----
 
 static bool same_sharding(const mics_plan_choice *left, const mics_plan_choice *right)
 {
     const mics_sharding *a = &left->sharding, *b = &right->sharding;
     return a->params == b->params && a->grads == b->grads && a->optimizer == b->optimizer &&
-           left->experts == right->experts;
+           left->experts == right->experts && left->sequence == right->sequence;
 }
 
 static int32_t index_of_sharding(const search *s, const mics_plan_choice *choice)
@@ -387,7 +414,7 @@ static mics_status simulate_candidate(search *s, const candidate *c)
     const batch_probe *probe = NULL;
     mics_memory_ledger ledger;
     mics_planner *of = NULL;
-    MICS_TRY(planner_of(s->planner, c->choice.experts, &of));
+    MICS_TRY(planner_of(s->planner, c->choice.experts, c->choice.sequence, &of));
     MICS_TRY(probe_batch(of, &c->choice, &probe));
     MICS_TRY(time_choice(of, &c->choice, &f.step_us, &ledger));
     s->simulated++;
@@ -414,13 +441,12 @@ static mics_status simulate_candidates(search *s)
     return MICS_OK;
 }
 
-// Around the best, or around what lacks the least.
-static mics_status search_offload(search *s)
+// Around `count` of the best, or around what has the least memory.
+static mics_status search_offload(search *s, int32_t count)
 {
     mics_plan_choice ways[MAX_OFFLOAD_WAYS] = {s->smallest.choice};
-    int32_t count = 0;
-    for (; count < s->found_count && count < MAX_OFFLOAD_BASES; count++)
-        ways[count] = s->found[count].choice;
+    for (int32_t i = 0; i < count; i++)
+        ways[i] = s->found[i].choice;
     MICS_TRY(list_offload(s->planner, s->space, ways, &count));
     for (int32_t i = 0; i < count; i++)
         MICS_TRY(simulate_candidate(s, &(candidate){.choice = ways[i]}));
@@ -538,7 +564,10 @@ mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *sp
     if (s.listed == 0)
         MICS_TRY_OUT(fail_empty(&s));
     MICS_TRY_OUT(simulate_candidates(&s));
-    MICS_TRY_OUT(search_offload(&s));
+    MICS_TRY_OUT(
+        search_offload(&s, s.found_count < MAX_OFFLOAD_BASES ? s.found_count : MAX_OFFLOAD_BASES));
+    if (s.found_count > 0 && s.smallest.choice.sequence > 1) // which may then keep all of it
+        MICS_TRY_OUT(search_offload(&s, 0));
     MICS_TRY_OUT(fill_entries(&s, result));
     result->space = s.listed;
     result->fitting = s.fitting;

@@ -131,6 +131,8 @@ static void explain_reach(const mics_planner *planner, mics_plan_entry *entry)
     else
         add(entry, "parameters are gathered over %d nodes%s; ",
             (int)(c->sharding.params / per_node), c->gather_two_stage ? " in two stages" : "");
+    if (c->sequence > 1)
+        add(entry, "%d ranks share each sequence; ", (int)c->sequence);
     if (c->experts > 1)
         add(entry, "tokens travel to experts on %d ranks%s; ", (int)c->experts,
             c->experts > per_node ? " of several nodes" : "");

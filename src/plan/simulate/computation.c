@@ -28,7 +28,7 @@ static pass pass_begin(const mics_schedule *schedule, const mics_cluster *cluste
 
 static void add_op(pass *p, const mics_cost_op *op)
 {
-    p->us += mics_cost_op_us(p->cluster, op, NULL);
+    p->us += p->cluster->accelerator.call_us + mics_cost_op_us(p->cluster, op, NULL);
     p->flops += op->flops;
 }
 
@@ -45,6 +45,7 @@ static void add_works(pass *p, const mics_op *op, const mics_op_pass *of)
     const mics_op_shape shape = mics_op_shape_get(spec->model, p->unit, op, spec->batch);
     mics_op_work works[MICS_OP_WORKS];
     const int32_t count = mics_op_works(&shape, of, works);
+    p->us += p->cluster->accelerator.call_us;
     for (int32_t i = 0; i < count; i++) {
         const mics_cost_op cost = mics_cost_of_work(&works[i], p->elem_bytes, p->math);
         p->us += (double)works[i].times * mics_cost_op_us(p->cluster, &cost, NULL);

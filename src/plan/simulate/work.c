@@ -4,6 +4,8 @@
 // micro-steps, a collective once for all units that are alike.
 #include "plan/simulate/internal.h"
 
+enum { MAX_EXCHANGES = 16 };
+
 typedef struct pricing {
     const mics_schedule *schedule;
     const mics_cluster *cluster;
@@ -15,6 +17,9 @@ typedef struct pricing {
     // By kind and stage: the newest collective that was priced, and for which step.
     int32_t last[MICS_STEP_KINDS * MICS_STAGES];
     const mics_step *last_step[MICS_STEP_KINDS * MICS_STAGES];
+    // All-to-alls of several sizes that a unit may have.
+    const mics_step *exchanges[MAX_EXCHANGES];
+    int32_t exchange_index[MAX_EXCHANGES], exchange_count;
 } pricing;
 
 static mics_status pricing_open(pricing *p)
@@ -105,8 +110,25 @@ static bool alike(const mics_step *a, const mics_step *b)
            a->dtype.sent == b->dtype.sent && a->member_count == 0 && b->member_count == 0;
 }
 
+static mics_status find_exchange(pricing *p, const mics_step *step, int32_t *index_out)
+{
+    int32_t at = 0;
+    while (at < p->exchange_count && !alike(p->exchanges[at], step))
+        at++;
+    if (at == p->exchange_count) {
+        at -= at == MAX_EXCHANGES; // the last one gives way
+        MICS_TRY(add_collective(p, step, &p->exchange_index[at]));
+        p->exchanges[at] = step;
+        p->exchange_count = at + 1;
+    }
+    *index_out = p->exchange_index[at];
+    return MICS_OK;
+}
+
 static mics_status find_collective(pricing *p, const mics_step *step, int32_t *index_out)
 {
+    if (step->kind == MICS_STEP_ALL_TO_ALL)
+        return find_exchange(p, step, index_out);
     const int32_t unit = step->unit < 0 ? 0 : step->unit;
     const int32_t which = (int32_t)step->kind * MICS_STAGES + (int32_t)step->stage;
     int32_t *known = &p->known[(int64_t)which * p->schedule->spec.model->unit_count + unit];

@@ -42,6 +42,21 @@ static void test_gemms(void **state)
     assert_near(mics_cost_op_us(&c, &op, NULL), op.flops / 8e12 * 1e6, 1e-12);
 }
 
+// What lies in a cache moves at its rate; the optimizer's states never do.
+static void test_cache(void **state)
+{
+    (void)state;
+    mics_cluster c = flat();
+    mics_cost_op op = {.kind = MICS_COST_ELEMENTWISE, .math = MICS_MATH_FP32, .bytes = 8e6};
+    c.accelerator.cache_bytes = 8e6;
+    c.accelerator.cache_bytes_per_s = 2000e9;
+    assert_float_equal(mics_cost_op_us(&c, &op, NULL), 4.0, 1e-9);
+    op.kind = MICS_COST_UPDATE;
+    assert_float_equal(mics_cost_op_us(&c, &op, NULL), 32.0, 1e-9);
+    op = (mics_cost_op){.kind = MICS_COST_ELEMENTWISE, .math = MICS_MATH_FP32, .bytes = 8e6 + 1};
+    assert_true(mics_cost_op_us(&c, &op, NULL) > 16.0);
+}
+
 static void test_other_ops(void **state)
 {
     (void)state;
@@ -188,6 +203,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_gemms, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_cache, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_ops, setup, teardown),
         cmocka_unit_test_setup_teardown(test_kept, setup, teardown),
         cmocka_unit_test_setup_teardown(test_fp8, setup, teardown),

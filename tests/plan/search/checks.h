@@ -18,7 +18,9 @@ static inline bool is_degree(int degree, int ranks, int per_node)
 static inline void visit_batches(fixture *f, mics_plan_choice choice, visitor visit)
 {
     static const int32_t breadths[] = {0, 2, 1, 4, 3, 100};
-    const int64_t share = f->request.global_batch / mics_planner_ranks(f->planner);
+    const int32_t sequence = f->sequence > 0 ? f->sequence : 1;
+    const int64_t share = f->request.global_batch / (mics_planner_ranks(f->planner) / sequence);
+    choice.sequence = sequence;
     for (int64_t micro = 1; micro <= share; micro++) {
         if (share % micro != 0)
             continue;
@@ -70,7 +72,8 @@ static inline mics_schedule *schedule_of(fixture *f, const mics_plan_choice *cho
     mics_schedule *schedule = NULL;
     mics_schedule_spec spec = {
         .model = r->model,
-        .batch = {choice->micro_batch * (pairs ? 2 : 1), r->length,
+        .batch = {choice->micro_batch * (pairs ? 2 : 1),
+                  (r->length - 1) / (choice->sequence > 1 ? choice->sequence : 1) + 1,
                   r->threads > 0 ? r->threads : 1},
         .preference = r->preference,
         .micro_steps = choice->micro_steps,
@@ -102,6 +105,7 @@ static inline mics_schedule *schedule_of(fixture *f, const mics_plan_choice *cho
         mics_mesh_init(mics_planner_ranks(f->planner), r->nodes, choice->sharding, &spec.mesh));
     if (choice->experts > 1)
         ASSERT_OK(mics_mesh_spread_experts(&spec.mesh, choice->experts));
+    ASSERT_OK(mics_mesh_cut_sequences(&spec.mesh, choice->sequence > 1 ? choice->sequence : 1));
     ASSERT_OK(mics_schedule_open(f->memory, &spec, &schedule));
     return schedule;
 }

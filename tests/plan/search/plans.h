@@ -16,8 +16,9 @@ typedef struct fixture {
     mics_model *model;
     mics_planner *planner;
     mics_plan_request request;
-    int experts; // of a layer; 0: none
-    int offload; // units whose activations host memory may hold, at most
+    int experts;  // of a layer; 0: none
+    int sequence; // ranks that share each sequence; 0: 1
+    int offload;  // units whose activations host memory may hold, at most
 } fixture;
 
 static inline mics_model *plan_model(mics_memory *memory, int layers, int heads, int width,

@@ -246,6 +246,59 @@ static void test_bounds_where_collectives_slow(void **state)
     close_plans(&f);
 }
 
+// Ranks that share sequences, also of lengths that they do not divide: memory is the ledger's, and
+// bounds are below times, all-to-alls of two sizes a layer and all.
+static void test_shared_sequences(void **state)
+{
+    (void)state;
+    tightest = 0;
+    for (int variant = 0; variant < 4; variant++) {
+        fixture f;
+        open_plans(&f, 2, variant == 3 ? 2 : 4, 8);
+        f.sequence = variant == 1 ? 4 : 2;
+        f.request.length = variant == 1 ? 61 : 64;
+        f.request.accelerator = variant > 1;
+        if (variant == 0) {
+            f.request.precision = MICS_PRECISION_FP32;
+            f.request.math = MICS_MATH_FP32;
+        }
+        ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+        visit_all(&f, check_memory);
+        visit_all(&f, check_bound);
+        close_plans(&f);
+    }
+    if (tightest < 0.9)
+        fail_msg("the tightest bound is %.3f of its time", tightest);
+}
+
+// Where one rank's activations do not fit whole, ranks share sequences if that is faster; never in rows
+// of other systems.
+static void test_sequences_are_shared(void **state)
+{
+    (void)state;
+    int shared = 0;
+    for (double bytes = 4.8e6; bytes < 9e6; bytes += 4e5) {
+        fixture f;
+        mics_plan_result *open = NULL, *alone = NULL;
+        mics_plan_entry row;
+        open_plans(&f, 2, 4, 16);
+        f.request.memory_bytes = bytes;
+        ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+        ASSERT_OK(mics_planner_search(f.planner, &(mics_plan_space){0}, 1, &open));
+        ASSERT_OK(mics_planner_search(f.planner, &(mics_plan_space){.sequence = 1}, 1, &alone));
+        ASSERT_OK(mics_planner_baseline(f.planner, NULL, MICS_PLAN_ZERO3, &row));
+        assert_true(row.choice.sequence <= 1);
+        assert_true(open->count >= alone->count);
+        if (alone->count > 0)
+            assert_true(open->entries[0].step_us <= alone->entries[0].step_us);
+        shared += open->count > 0 && open->entries[0].choice.sequence > 1;
+        mics_plan_result_close(open);
+        mics_plan_result_close(alone);
+        close_plans(&f);
+    }
+    assert_in_range(shared, 1, 9);
+}
+
 static void check_extensions(int nodes, int per_node, int64_t batch, const char *more)
 {
     fixture f;
@@ -749,6 +802,8 @@ int main(void)
         cmocka_unit_test(test_bounds_are_below_simulated_times),
         cmocka_unit_test(test_bounds_of_early_gathers),
         cmocka_unit_test(test_bounds_where_collectives_slow),
+        cmocka_unit_test(test_shared_sequences),
+        cmocka_unit_test(test_sequences_are_shared),
         cmocka_unit_test(test_extended_steps_equal_simulated_ones),
         cmocka_unit_test(test_pruning_keeps_the_optimum),
         cmocka_unit_test(test_nothing_fits),
