@@ -116,24 +116,24 @@ static bool layers_by_rule(const search *s)
 // With what just makes it fit recomputed, at either end, or everything, where that is open.
 static mics_status list_choice(search *s, const mics_plan_choice *choice)
 {
+    mics_recompute forms[MAX_FORMS];
     double bytes = 0, other = 0;
-    bool fitting = false, some = false;
+    int32_t count = 0;
     MICS_TRY(list_alone(s, choice, &bytes));
     if (s->space->recompute_given || mics_recomputes(choice->recompute) || fits(s, bytes))
         return MICS_OK;
-    for (int last = 0; last < 2 && choice->offload_units == 0; last++) {
-        mics_plan_choice partly = *choice;
-        MICS_TRY(least_recompute(s->at, choice, bytes, last == 1, &partly.recompute, &fitting));
-        if (!fitting || partly.recompute.last != (last == 1))
-            continue;
-        some = true;
+    if (choice->offload_units == 0)
+        MICS_TRY(fitting_forms(s->at, choice, bytes, forms, &count));
+    if (count == 0 && !layers_by_rule(s))
+        forms[count++] = mics_recompute_all(true);
+    for (int32_t i = 0; i < count; i++) {
+        mics_plan_choice form = *choice;
+        form.recompute = forms[i];
         if (layers_by_rule(s))
-            MICS_TRY(layered_by_rule(s->at, &partly, &partly.layered_micro_steps));
-        MICS_TRY(list_alone(s, &partly, &other));
+            MICS_TRY(layered_by_rule(s->at, &form, &form.layered_micro_steps));
+        MICS_TRY(list_alone(s, &form, &other));
     }
-    mics_plan_choice whole = *choice;
-    whole.recompute = mics_recompute_all(true);
-    return some || layers_by_rule(s) ? MICS_OK : list_alone(s, &whole, &other);
+    return MICS_OK;
 }
 
 // As many as are given, or as training takes; else 1, 2, 4 ... layered micro-steps, as far as that
