@@ -6,7 +6,7 @@
 // Before it, a step takes at least the longest of
 //   computation   all passes, and what comes before the first and must follow the last; or what
 //                 collectives cost computation beside them, which takes 1 + slowdown times:
-//                 us x slowdown / (1 + slowdown)
+//                 us x slowdown / (1 + slowdown), of both streams together
 //   gathers       that nothing is computed beside, as units are gathered when they are needed; and
 //                 all passes
 //   phases        one after the other: the first forward, which waits for replica gathers and

@@ -276,31 +276,6 @@ static mics_status list_experts(search *s, mics_sharding sharding)
     return MICS_OK;
 }
 
-// Copies of every state that are asked for. Baselines are what they are.
-static int64_t least_replicas(const search *s)
-{
-    return s->space->min_replicas > 0 ? s->space->min_replicas : s->planner->request.min_replicas;
-}
-
-static bool in_family(const search *s, mics_sharding sharding)
-{
-    const int32_t n = s->planner->ranks;
-    if (s->space->params > 0 && s->space->params != sharding.params)
-        return false;
-    switch (s->space->family) {
-    case MICS_PLAN_FAMILY_ALL:
-        return least_replicas(s) * sharding.optimizer <= n;
-    case MICS_PLAN_FAMILY_MICS:
-        return sharding.params == sharding.optimizer;
-    case MICS_PLAN_FAMILY_MICS_PLUS:
-        return sharding.params == sharding.grads && sharding.optimizer == n;
-    case MICS_PLAN_FAMILY_HPZ: // whole parameters would be zero2
-        return sharding.grads == n && (sharding.params > 1 || n == 1);
-    default:
-        return true;
-    }
-}
-
 // Every sharding at this S.
 static mics_status list_shardings(search *s)
 {
@@ -312,7 +287,7 @@ static mics_status list_shardings(search *s)
         for (int32_t g = p; g < count; g++) {
             for (int32_t o = g; o < count && degrees[g] % degrees[p] == 0; o++) {
                 const mics_sharding sharding = {degrees[p], degrees[g], degrees[o]};
-                if (degrees[o] % degrees[g] == 0 && in_family(s, sharding))
+                if (degrees[o] % degrees[g] == 0 && in_space(planner, s->space, sharding))
                     MICS_TRY(list_experts(s, sharding));
             }
         }
@@ -518,11 +493,12 @@ static mics_status check_space(const search *s, int32_t top)
     const mics_planner *planner = s->planner;
     const mics_plan_space *space = s->space;
     mics_mesh mesh;
-    if (least_replicas(s) > planner->ranks)
+    if (least_replicas(planner, s->space) > planner->ranks)
         return mics_fail(MICS_ERR_INVALID,
                          "run.min_replicas: %d ranks cannot keep %lld copies of every state; 1 to "
                          "%d work, or more nodes",
-                         (int)planner->ranks, (long long)least_replicas(s), (int)planner->ranks);
+                         (int)planner->ranks, (long long)least_replicas(planner, s->space),
+                         (int)planner->ranks);
     if (top < 1)
         return mics_fail(MICS_ERR_INVALID, "%d plans are asked for: at least 1", (int)top);
     if (space->sharding.params > 0)
