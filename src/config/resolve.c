@@ -174,8 +174,7 @@ static mics_status resolve_batch(config *run, int32_t ranks, batch *batch_out)
     return MICS_OK;
 }
 
-// Recomputation is left to the planner together with the micro-batch. What was found of offload for
-// another mesh counts no more.
+// Recomputation is left to the planner together with the micro-batch; offload is found anew.
 static void resolve_recompute(config *run)
 {
     static const char recompute_key[] = "run.recompute", offload_key[] = "run.offload_activations";

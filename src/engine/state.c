@@ -116,9 +116,8 @@ static mics_status open_arena(mics_engine *engine, mics_memory_tag tag, void **a
     if (device->is_host)
         return mics_alloc(memory, tag, bytes, arena_out);
     MICS_TRY(mics_memory_book(memory, tag, bytes));
-    mics_status status = tag == MICS_MEM_OFFLOAD
-                             ? device->ops->alloc_host(device->ctx, bytes, arena_out)
-                             : device->ops->alloc(device->ctx, bytes, arena_out);
+    mics_status status = (tag == MICS_MEM_OFFLOAD ? device->ops->alloc_host : device->ops->alloc)(
+        device->ctx, bytes, arena_out);
     if (status != MICS_OK)
         mics_memory_unbook(memory, tag, bytes);
     return status;
@@ -138,10 +137,8 @@ static void close_arena(mics_engine *engine, mics_memory_tag tag, void *arena)
         mics_free(engine->spec.memory, arena);
         return;
     }
-    if (tag == MICS_MEM_OFFLOAD)
-        engine->device->ops->free_host(engine->device->ctx, arena);
-    else
-        engine->device->ops->free(engine->device->ctx, arena);
+    const mics_device_ops *ops = engine->device->ops;
+    (tag == MICS_MEM_OFFLOAD ? ops->free_host : ops->free)(engine->device->ctx, arena);
     mics_memory_unbook(engine->spec.memory, tag, engine->schedule->ledger.bytes[tag]);
 }
 

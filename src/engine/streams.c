@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The communication threads, and the walk over a list that all streams take, on whatever device.
 //
-// Collectives of the host block, so each of its communication streams has a thread. Those of a
-// device are enqueued: one thread does so for both streams in list order, which is the same on all
+// Collectives and copies of the host block, so each of its streams has a thread. Those of a device
+// are enqueued: one thread does so for all these streams in list order, which is the same on all
 // ranks, so that no two ranks launch the kernels of two communicators in different orders. NCCL
 // asks for that.
 //

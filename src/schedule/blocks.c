@@ -23,11 +23,10 @@ static bool may_offload(const mics_schedule *schedule, int32_t u)
     return mics_schedule_has_backward(schedule, u) && schedule->units[u].kept_elems > 0;
 }
 
-// Whether candidate number `index` rotates.
+// Whether candidate number `index` rotates: where index x count / candidates passes a whole number.
 static bool rotates(const rotation *t, int32_t index)
 {
-    return (index + 1) * (int64_t)t->count / t->candidates >
-           index * (int64_t)t->count / t->candidates;
+    return (index + 1) * (int64_t)t->count % t->candidates < t->count;
 }
 
 // Needs: at most offload_max units.

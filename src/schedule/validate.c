@@ -58,7 +58,7 @@
 #include "schedule/ledger.h"
 #include "schedule/owners.h"
 
-static const clock3 at_the_start = {{-1, -1, -1, -1}};
+static const stream_clock at_the_start = {{-1, -1, -1, -1}};
 
 static bool computes(const mics_step *step)
 {
@@ -67,7 +67,7 @@ static bool computes(const mics_step *step)
 
 // ---- 1: waits ----
 
-static void learn(clock3 *knows, const clock3 *other)
+static void learn(stream_clock *knows, const stream_clock *other)
 {
     for (int stream = 0; stream < MICS_STREAMS; stream++) {
         if (other->newest[stream] > knows->newest[stream])
@@ -77,7 +77,7 @@ static void learn(clock3 *knows, const clock3 *other)
 
 static mics_status check_waits(validator *v, const mics_step *step)
 {
-    clock3 *knows = &v->known[v->index];
+    stream_clock *knows = &v->known[v->index];
     const int32_t before = v->begun.newest[step->stream];
     *knows = before < 0 ? at_the_start : v->known[before];
     knows->newest[step->stream] = before;

@@ -6,14 +6,14 @@
 
 #include "mics/core/schedule.h"
 
-typedef struct clock3 {
+typedef struct stream_clock {
     int32_t newest[MICS_STREAMS]; // step of each stream; -1: none
-} clock3;
+} stream_clock;
 
 typedef struct slot_state {
     int32_t unit, micro_step; // whose; -1: nobody's. Of gradients: the first one's of their group
     int32_t filled;           // parameters: the step behind which they are there; -1: none
-    clock3 used;
+    stream_clock used;
 } slot_state;
 
 // How far a collective of a unit has come.
@@ -42,9 +42,9 @@ typedef struct validator {
     const mics_step_list *list;
     mics_phase phase;
     int32_t index;           // of the step that is looked at
-    clock3 *known;           // by step: what precedes it
-    clock3 begun;            // newest step of each stream so far
-    clock3 readers;          // the same, of those that read parameters
+    stream_clock *known;     // by step: what precedes it
+    stream_clock begun;      // newest step of each stream so far
+    stream_clock readers;    // the same, of those that read parameters
     slot_state *params;      // by slot
     slot_state *grads;       // by slot
     unit_state *units;       // by unit

@@ -21,7 +21,7 @@ bool validator_precedes(const validator *v, int32_t step)
     return step < 0 || v->known[v->index].newest[v->list->steps[step].stream] >= step;
 }
 
-static bool all_precede(const validator *v, const clock3 *steps)
+static bool all_precede(const validator *v, const stream_clock *steps)
 {
     for (int stream = 0; stream < MICS_STREAMS; stream++) {
         if (!validator_precedes(v, steps->newest[stream]))

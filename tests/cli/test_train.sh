@@ -105,6 +105,22 @@ for below in 10000 16384; do
 done
 grep -q "gather slots" small.out && fail "nothing is gathered where all units are whole"
 
+# Replica gathers run early where there are replicas, which changes no loss; else that is said.
+run 0 late "$mics" train run.json --ranks 4 --nodes 2 --out late --set run.early_gathers=false
+run 0 early "$mics" train run.json --ranks 4 --nodes 2 --out early --set run.early_gathers=true
+[ -s early.err ] && fail "early.err is not empty"
+losses late >late.losses
+losses early | cmp -s - late.losses || fail "early replica gathers change losses"
+run 0 soon "$mics" explain run.json --ranks 4 --nodes 2 --set run.early_gathers=true --all-steps
+run 0 then "$mics" explain run.json --ranks 4 --nodes 2 --set run.early_gathers=false --all-steps
+order() { # FILE: which of these is listed first
+    sed -nE 's/^ +[0-9]+ +[a-z]+ +(replica gather|backward) .*/\1/p' "$1" | awk 'NR == 1'
+}
+[ "$(order soon.out)" = backward ] || fail "an early replica gather is ahead of backward"
+[ "$(order then.out)" = "replica gather" ] || fail "a late replica gather is behind backward"
+run 0 whole "$mics" train run.json --ranks 2 --out whole --set run.early_gathers=true
+contains whole.err "run.early_gathers: true changes nothing here"
+
 # A tiny model's micro-batch: more than 1, as each call of an op costs time, most where threads wake for
 # it; and with one thread what its cache holds.
 cat >tiny.json <<END

@@ -126,6 +126,31 @@ static void test_experts(void **state)
     }
 }
 
+static const char llama[] =
+    "{\"model_type\": \"llama\", \"num_hidden_layers\": 6, \"num_attention_heads\": 4, "
+    "\"num_key_value_heads\": 2, \"hidden_size\": 16, \"intermediate_size\": 20, "
+    "\"max_position_embeddings\": 19, \"vocab_size\": 29, \"attention_dropout\": 0.2, "
+    "\"tie_word_embeddings\": %s}";
+
+// Beside layers that are recomputed whole, others in part, and sequences that ranks share.
+static void test_beside_others(void **state)
+{
+    (void)state;
+    static const mics_recompute forms[] = {
+        {2, false, false, true}, {3, true, true, false}, {0, false, true, true}};
+    for (int i = 0; i < 6; i++) {
+        check_case((fixture_case){.config = i % 2 == 0 ? llama : gpt2,
+                                  .ranks = 4,
+                                  .nodes = 2,
+                                  .sharding = {2, 4, 4},
+                                  .sequence = i % 2 == 0 ? 2 : 1,
+                                  .sequences = 16,
+                                  .micro_steps = 2,
+                                  .layered_micro_steps = 1 + i % 3,
+                                  .parts = forms[i / 2]});
+    }
+}
+
 static mics_status open_later(ranks_self *self, const mics_schedule *schedule,
                               mics_device **device_out)
 {
@@ -171,8 +196,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_precisions), cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_experts),    cmocka_unit_test(test_device),
-        cmocka_unit_test(test_too_many),
+        cmocka_unit_test(test_experts),    cmocka_unit_test(test_beside_others),
+        cmocka_unit_test(test_device),     cmocka_unit_test(test_too_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,7 +190,7 @@ const mics_plan_entry *mics_plan_faster_baseline(const mics_plan_found *found)
 
 // ---- nothing fits ----
 
-// Of a mixture with any experts a rank.
+// Of a mixture with any experts a rank; with as many ranks a sequence as there may be.
 static mics_status least_of_experts(const mics_plan *plan, mics_planner *planner,
                                     mics_plan_choice choice, double *bytes_out)
 {
@@ -200,6 +200,14 @@ static mics_status least_of_experts(const mics_plan *plan, mics_planner *planner
         choice.experts = e;
         if (plan->experts % e == 0 && choice.sharding.params % e == 0 &&
             mics_model_can_spread(plan->model, e) &&
+            mics_planner_memory(planner, &choice, &bytes) == MICS_OK && bytes < *bytes_out)
+            *bytes_out = bytes;
+    }
+    choice.experts = 1;
+    for (int32_t s = 2; s <= mics_cluster_ranks_per_node(&plan->cluster); s++) {
+        double bytes = 0;
+        choice.sequence = choice.micro_steps = s; // of as many sequences as ranks
+        if (mics_model_can_cut_sequences(plan->model, s) &&
             mics_planner_memory(planner, &choice, &bytes) == MICS_OK && bytes < *bytes_out)
             *bytes_out = bytes;
     }

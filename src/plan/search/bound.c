@@ -6,7 +6,7 @@
 // Before it, a step takes at least the longest of
 //   computation   all passes, and what comes before the first and must follow the last; or what
 //                 collectives cost computation beside them, which takes 1 + slowdown times:
-//                 us x slowdown / (1 + slowdown)
+//                 us x slowdown / (1 + slowdown), of both streams together
 //   gathers       that nothing is computed beside, as units are gathered when they are needed; and
 //                 all passes
 //   phases        one after the other: the first forward, which waits for replica gathers and
@@ -278,13 +278,9 @@ static comm_cost price_all_to_alls(const mics_planner *planner, const mics_sched
 }
 
 // Of one micro-step of a batch that is probed, priced once; all 0 where E and S are 1.
-static comm_cost all_to_alls_of(mics_planner *planner, const mics_plan_choice *choice)
+static comm_cost all_to_alls_of(mics_planner *planner, int64_t micro_batch, mics_recompute form)
 {
-    const bool all = choice->recompute.units == MICS_RECOMPUTE_ALL;
-    mics_recompute form = choice->recompute;
-    if (!all) // of layers that are recomputed whole some more
-        form.units = form.last = 0;
-    batch_probe *batch = find_batch(planner, choice->micro_batch, form);
+    batch_probe *batch = find_batch(planner, micro_batch, form);
     if ((planner->experts > 1 || planner->sequence > 1) && !batch->has_all_to_alls) {
         batch->all_to_alls = price_all_to_alls(planner, batch->schedule);
         batch->has_all_to_alls = true;
@@ -329,7 +325,7 @@ static double bare_us(const mics_planner *planner, const mics_plan_choice *choic
                       const structures *s, const class_cost *classes)
 {
     double us = 0;
-    if (planner->experts > 1 && recomputes_some(choice->recompute))
+    if ((planner->experts > 1 || planner->sequence > 1) && recomputes_some(choice->recompute))
         return 0; // where parts of passes come between is not counted
     for (int32_t c = 0; c < planner->class_count; c++)
         us += structure_count(s, COUNT_BARE, c, choice_groups(choice)) * classes[c].gather.us;
@@ -395,7 +391,7 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
     MICS_TRY(probe_boundary(planner, choice->sharding.optimizer, choice->all_reduces, &boundary_us,
                             &update_us));
     comm_cost sum = sum_costs(planner, choice, s, classes);
-    const comm_cost all_to_alls = all_to_alls_of(planner, choice);
+    const comm_cost all_to_alls = all_to_alls_of(planner, choice->micro_batch, batch.recompute);
     add_cost(&sum, &all_to_alls, choice->micro_steps);
     for (int t = 0; t < cluster->tier_count && batch.schedule->momentum_elems > 0; t++) {
         const double slowdown = cluster->tiers[t].slowdown; // of momentum that is exchanged

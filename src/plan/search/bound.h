@@ -31,10 +31,13 @@ static inline size_t counted(size_t bytes)
 mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
                          const class_cost *classes, double *us_out);
 
-/* Of the forms at one end of the layers the one with the least computation among those that just fit:
- * for each of what layers can make again in parts, the fewest layers that are recomputed whole.
+enum { MAX_FORMS = 8 };
+
+/* Forms of recomputation that just fit: at either end of the layers, and for each of what layers can
+ * make again in parts, the fewest layers that are recomputed whole; of them those with the least
+ * computation.
  *
  * Needs:   choice without recomputation, which takes `bytes`.
- * Returns: MICS_OK; `found_out` false: none fits; MICS_ERR_MEMORY. */
-mics_status least_recompute(mics_planner *planner, const mics_plan_choice *choice, double bytes,
-                            bool last, mics_recompute *recompute_out, bool *found_out);
+ * Returns: MICS_OK; MICS_ERR_MEMORY. */
+mics_status fitting_forms(mics_planner *planner, const mics_plan_choice *choice, double bytes,
+                          mics_recompute forms_out[MAX_FORMS], int32_t *count_out);

@@ -179,3 +179,29 @@ int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b)
     }
     return 0;
 }
+
+// ---- spaces ----
+
+int64_t least_replicas(const mics_planner *planner, const mics_plan_space *space)
+{
+    return space->min_replicas > 0 ? space->min_replicas : planner->request.min_replicas;
+}
+
+bool in_space(const mics_planner *planner, const mics_plan_space *space, mics_sharding sharding)
+{
+    const int32_t n = planner->ranks;
+    if (space->params > 0 && space->params != sharding.params)
+        return false;
+    switch (space->family) {
+    case MICS_PLAN_FAMILY_ALL:
+        return least_replicas(planner, space) * sharding.optimizer <= n;
+    case MICS_PLAN_FAMILY_MICS:
+        return sharding.params == sharding.optimizer;
+    case MICS_PLAN_FAMILY_MICS_PLUS:
+        return sharding.params == sharding.grads && sharding.optimizer == n;
+    case MICS_PLAN_FAMILY_HPZ: // whole parameters would be zero2
+        return sharding.grads == n && (sharding.params > 1 || n == 1);
+    default:
+        return true;
+    }
+}

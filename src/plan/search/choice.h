@@ -64,3 +64,9 @@ bool degree_has_stages(const mics_planner *planner, int32_t degree);
 /* The order of choices that are equally good: below 0, 0 or above 0. */
 int compare_real(double a, double b);
 int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b);
+
+/* Copies of every state that are asked for. Baselines are what they are. */
+int64_t least_replicas(const mics_planner *planner, const mics_plan_space *space);
+
+/* Whether a sharding is of a space's family, with its P. */
+bool in_space(const mics_planner *planner, const mics_plan_space *space, mics_sharding sharding);

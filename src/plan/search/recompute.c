@@ -1,9 +1,13 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A choice's memory depends on what is recomputed by its activations alone: of those one layer after
-// the other is taken off. Collectives do not depend on it, so the least computation is the fastest.
+// the other is taken off. Collectives do not depend on it, so the least computation is the fastest,
+// or near it.
 #include "plan/search/bound.h"
 #include "schedule/layered.h"
+#include <math.h>
+
+static const double same_share = 0.002;
 
 // The fewest layers that fit with what else of `at` is made again, from one end on. What is not
 // activations takes `others`.
@@ -24,33 +28,37 @@ static bool add_fewest(const mics_planner *planner, const batch_probe *all, doub
     return false;
 }
 
-mics_status least_recompute(mics_planner *planner, const mics_plan_choice *choice, double bytes,
-                            bool last, mics_recompute *recompute_out, bool *found_out)
+mics_status fitting_forms(mics_planner *planner, const mics_plan_choice *choice, double bytes,
+                          mics_recompute forms_out[MAX_FORMS], int32_t *count_out)
 {
     const size_t in_flight =
         (size_t)mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
     mics_plan_choice form = *choice;
     const batch_probe *all = NULL, *kept = NULL;
-    double least_us = 0;
-    *found_out = false;
+    double us[MAX_FORMS], least_us = INFINITY;
+    int32_t found = 0;
+    *count_out = 0;
     MICS_TRY(probe_batch(planner, &form, &kept));
     const double others = bytes - (double)counted(activation_bytes(kept, in_flight));
     form.recompute = mics_recompute_all(true);
     MICS_TRY(probe_batch(planner, &form, &all));
     if (others + (double)counted(activation_bytes(all, in_flight)) > planner->available_bytes)
         return MICS_OK;
-    for (int parts = 0; parts < 4; parts++) {
-        form.recompute = (mics_recompute){0, false, parts % 2 == 1, parts / 2 == 1};
+    for (int way = 0; way < MAX_FORMS; way++) {
+        form.recompute = (mics_recompute){0, false, way % 2 == 1, way / 2 % 2 == 1};
         MICS_TRY(probe_batch(planner, &form, &kept));
         batch_probe at = *kept;
-        at.recompute.last = last;
+        at.recompute.last = way / 4 == 1;
         if (!add_fewest(planner, all, others, in_flight, &at) ||
-            (*found_out && at.backward_us >= least_us))
+            (at.recompute.units == 0 && at.recompute.last))
             continue;
-        at.recompute.last = last && at.recompute.units > 0;
-        least_us = at.backward_us;
-        *recompute_out = at.recompute;
-        *found_out = true;
+        us[found] = at.forward_us + at.backward_us;
+        least_us = fmin(least_us, us[found]);
+        forms_out[found++] = at.recompute;
+    }
+    for (int32_t i = 0; i < found; i++) {
+        if (us[i] <= (1 + same_share) * least_us)
+            forms_out[(*count_out)++] = forms_out[i];
     }
     return MICS_OK;
 }

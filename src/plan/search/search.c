@@ -116,24 +116,24 @@ static bool layers_by_rule(const search *s)
 // With what just makes it fit recomputed, at either end, or everything, where that is open.
 static mics_status list_choice(search *s, const mics_plan_choice *choice)
 {
+    mics_recompute forms[MAX_FORMS];
     double bytes = 0, other = 0;
-    bool fitting = false, some = false;
+    int32_t count = 0;
     MICS_TRY(list_alone(s, choice, &bytes));
     if (s->space->recompute_given || mics_recomputes(choice->recompute) || fits(s, bytes))
         return MICS_OK;
-    for (int last = 0; last < 2 && choice->offload_units == 0; last++) {
-        mics_plan_choice partly = *choice;
-        MICS_TRY(least_recompute(s->at, choice, bytes, last == 1, &partly.recompute, &fitting));
-        if (!fitting || partly.recompute.last != (last == 1))
-            continue;
-        some = true;
+    if (choice->offload_units == 0)
+        MICS_TRY(fitting_forms(s->at, choice, bytes, forms, &count));
+    if (count == 0 && !layers_by_rule(s))
+        forms[count++] = mics_recompute_all(true);
+    for (int32_t i = 0; i < count; i++) {
+        mics_plan_choice form = *choice;
+        form.recompute = forms[i];
         if (layers_by_rule(s))
-            MICS_TRY(layered_by_rule(s->at, &partly, &partly.layered_micro_steps));
-        MICS_TRY(list_alone(s, &partly, &other));
+            MICS_TRY(layered_by_rule(s->at, &form, &form.layered_micro_steps));
+        MICS_TRY(list_alone(s, &form, &other));
     }
-    mics_plan_choice whole = *choice;
-    whole.recompute = mics_recompute_all(true);
-    return some || layers_by_rule(s) ? MICS_OK : list_alone(s, &whole, &other);
+    return MICS_OK;
 }
 
 // As many as are given, or as training takes; else 1, 2, 4 ... layered micro-steps, as far as that
@@ -276,31 +276,6 @@ static mics_status list_experts(search *s, mics_sharding sharding)
     return MICS_OK;
 }
 
-// Copies of every state that are asked for. Baselines are what they are.
-static int64_t least_replicas(const search *s)
-{
-    return s->space->min_replicas > 0 ? s->space->min_replicas : s->planner->request.min_replicas;
-}
-
-static bool in_family(const search *s, mics_sharding sharding)
-{
-    const int32_t n = s->planner->ranks;
-    if (s->space->params > 0 && s->space->params != sharding.params)
-        return false;
-    switch (s->space->family) {
-    case MICS_PLAN_FAMILY_ALL:
-        return least_replicas(s) * sharding.optimizer <= n;
-    case MICS_PLAN_FAMILY_MICS:
-        return sharding.params == sharding.optimizer;
-    case MICS_PLAN_FAMILY_MICS_PLUS:
-        return sharding.params == sharding.grads && sharding.optimizer == n;
-    case MICS_PLAN_FAMILY_HPZ: // whole parameters would be zero2
-        return sharding.grads == n && (sharding.params > 1 || n == 1);
-    default:
-        return true;
-    }
-}
-
 // Every sharding at this S.
 static mics_status list_shardings(search *s)
 {
@@ -312,7 +287,7 @@ static mics_status list_shardings(search *s)
         for (int32_t g = p; g < count; g++) {
             for (int32_t o = g; o < count && degrees[g] % degrees[p] == 0; o++) {
                 const mics_sharding sharding = {degrees[p], degrees[g], degrees[o]};
-                if (degrees[o] % degrees[g] == 0 && in_family(s, sharding))
+                if (degrees[o] % degrees[g] == 0 && in_space(planner, s->space, sharding))
                     MICS_TRY(list_experts(s, sharding));
             }
         }
@@ -518,11 +493,12 @@ static mics_status check_space(const search *s, int32_t top)
     const mics_planner *planner = s->planner;
     const mics_plan_space *space = s->space;
     mics_mesh mesh;
-    if (least_replicas(s) > planner->ranks)
+    if (least_replicas(planner, s->space) > planner->ranks)
         return mics_fail(MICS_ERR_INVALID,
                          "run.min_replicas: %d ranks cannot keep %lld copies of every state; 1 to "
                          "%d work, or more nodes",
-                         (int)planner->ranks, (long long)least_replicas(s), (int)planner->ranks);
+                         (int)planner->ranks, (long long)least_replicas(planner, s->space),
+                         (int)planner->ranks);
     if (top < 1)
         return mics_fail(MICS_ERR_INVALID, "%d plans are asked for: at least 1", (int)top);
     if (space->sharding.params > 0)

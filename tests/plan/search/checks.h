@@ -15,6 +15,20 @@ static inline bool is_degree(int degree, int ranks, int per_node)
     return ranks % degree == 0 && (per_node % degree == 0 || degree % per_node == 0);
 }
 
+// The form of recomputation of case number `index`; of models with few layers some are alike.
+static inline mics_recompute form_of(const mics_model *model, int index)
+{
+    static const mics_recompute forms[] = {
+        {0, false, false, false}, {1, false, false, false}, {0, false, true, false},
+        {2, true, false, false},  {0, false, false, true},  {1, true, true, true},
+        {0, false, true, true},   {2, false, true, false},  {3, false, false, true}};
+    const int32_t layers = mics_model_computing_units(model) - 2;
+    mics_recompute form = index % 10 == 9 ? mics_recompute_all(true) : forms[index % 10];
+    if (index % 10 < 9 && form.units > layers)
+        form.units = layers;
+    return form;
+}
+
 static inline void visit_batches(fixture *f, mics_plan_choice choice, visitor visit)
 {
     static const int32_t breadths[] = {0, 2, 1, 4, 3, 100};
@@ -27,10 +41,10 @@ static inline void visit_batches(fixture *f, mics_plan_choice choice, visitor vi
         choice.micro_batch = micro;
         choice.micro_steps = (int32_t)(share / micro);
         for (int way = 0; way < 8; way++) {
-            choice.recompute = mics_recompute_all((way & 1) != 0);
             choice.gather_two_stage = way & 2;
             choice.reduce_two_stage = way & 4;
             for (int ahead = 0; ahead <= MICS_PLAN_MAX_PREFETCH; ahead++) {
+                choice.recompute = form_of(f->request.model, 3 * way + ahead + (int)micro);
                 choice.prefetch = ahead == MICS_PLAN_MAX_PREFETCH && way % 2 == 1 ? 6 : ahead;
                 choice.boundary_two_stage = (way / 2 + ahead) % 2 == 0;
                 choice.sums_by_ring = ahead == 2; // of accelerators

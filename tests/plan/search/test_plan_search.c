@@ -423,7 +423,7 @@ static void test_activations_in_host_memory(void **state)
         close_plans(&f);
     }
     for (int slow = 0; slow < 2; slow++) {
-        result = search_with_host(1.1 * least, slow ? 1e6 : 1e12, NULL, &f);
+        result = search_with_host(1.2 * least, slow ? 1e6 : 1e12, NULL, &f);
         assert_int_equal(result->entries[0].choice.offload_units > 0, slow == 0);
         mics_plan_result_close(result);
         close_plans(&f);
@@ -464,6 +464,109 @@ static void test_spaces_are_kept_to(void **state)
     ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_search(f.planner, &none, 1, &result));
     ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_search(f.planner, &odd, 1, &result));
     ASSERT_STATUS(MICS_ERR_INVALID, mics_planner_search(f.planner, NULL, 0, &result));
+    close_plans(&f);
+}
+
+// Every form that fits takes at least as long as what the search answers with.
+static void check_forms(fixture *f, const mics_plan_entry *best, int32_t layers)
+{
+    int32_t fitting = 0;
+    for (int parts = 0; parts < 4; parts++) {
+        for (int32_t units = 0; units <= layers; units++) {
+            for (int last = 0; last < (units == 0 ? 1 : 2); last++) {
+                mics_plan_choice choice = best->choice;
+                mics_plan_entry e;
+                double bytes = 0;
+                choice.recompute =
+                    (mics_recompute){units, last == 1, parts % 2 == 1, parts / 2 == 1};
+                ASSERT_OK(mics_planner_memory(f->planner, &choice, &bytes));
+                ASSERT_OK(mics_planner_evaluate(f->planner, &choice, &e));
+                assert_true((size_t)bytes == e.memory.total);
+                fitting += e.fits;
+                if (e.fits && best->step_us > e.step_us * (1 + 1e-3))
+                    fail_msg("%d%s layers, parts %d: %g us, and the best of %d takes %g",
+                             (int)units, last == 1 ? " last" : "", parts, e.step_us,
+                             (int)best->choice.recompute.units, best->step_us);
+            }
+        }
+    }
+    assert_true(fitting > 0);
+}
+
+// What just fits is found exactly: with one layer less it does not fit. Memory is that of one byte
+// less than each number of layers takes, and of as many as it takes.
+static void test_fewest_layers(void **state)
+{
+    (void)state;
+    enum { LAYERS = 5 };
+    const mics_plan_space space = {.sharding = {2, 2, 4},
+                                   .micro_batch = 4,
+                                   .prefetch_given = true,
+                                   .prefetch = 1,
+                                   .offload_given = true,
+                                   .layered_micro_steps = 2,
+                                   .collectives_given = true};
+    mics_plan_choice choice = {.sharding = space.sharding,
+                               .micro_batch = space.micro_batch,
+                               .micro_steps = 4,
+                               .prefetch = 1,
+                               .layered_micro_steps = 2};
+    fixture f;
+    open_plans(&f, 2, 2, 64);
+    for (int i = 0; i <= 2 * LAYERS + 1; i++) {
+        mics_plan_result *result = NULL;
+        double bytes = 0;
+        f.request.memory_bytes = 0;
+        ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+        choice.recompute = (mics_recompute){i / 2, false, false, false};
+        ASSERT_OK(mics_planner_memory(f.planner, &choice, &bytes));
+        mics_planner_close(f.planner);
+        f.request.memory_bytes = bytes - i % 2;
+        ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+        ASSERT_OK(mics_planner_search(f.planner, &space, 1, &result));
+        if (i == 2 * LAYERS + 1 && result->count == 0) {
+            mics_plan_result_close(result);
+            mics_planner_close(f.planner);
+            break; // nothing is left to recompute
+        }
+        assert_int_equal(result->count, 1);
+        mics_plan_choice less = result->entries[0].choice;
+        check_forms(&f, &result->entries[0], LAYERS);
+        assert_true(i > 0 || !mics_recomputes(less.recompute));
+        if (less.recompute.units > 0 && less.recompute.units <= LAYERS) {
+            less.recompute.units--;
+            ASSERT_OK(mics_planner_memory(f.planner, &less, &bytes));
+            assert_true(bytes > f.request.memory_bytes);
+        }
+        mics_plan_result_close(result);
+        mics_planner_close(f.planner);
+    }
+    f.planner = NULL;
+    close_plans(&f);
+}
+
+// A number that is given stands, at the end that is faster.
+static void test_given_layers(void **state)
+{
+    (void)state;
+    const mics_plan_space space = {.recompute_given = true,
+                                   .recompute_open = true,
+                                   .recompute = {2, false, true, false},
+                                   .micro_batch = 2};
+    mics_plan_result *result = NULL;
+    mics_plan_entry other;
+    fixture f;
+    open_plans(&f, 2, 2, 16);
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    ASSERT_OK(mics_planner_search(f.planner, &space, 3, &result));
+    for (int32_t i = 0; i < result->count; i++) {
+        mics_plan_choice choice = result->entries[i].choice;
+        assert_true(choice.recompute.units == 2 && choice.recompute.attention);
+        choice.recompute.last = !choice.recompute.last;
+        ASSERT_OK(mics_planner_evaluate(f.planner, &choice, &other));
+        assert_true(result->entries[i].step_us <= other.step_us + 1e-3);
+    }
+    mics_plan_result_close(result);
     close_plans(&f);
 }
 
@@ -809,6 +912,8 @@ int main(void)
         cmocka_unit_test(test_nothing_fits),
         cmocka_unit_test(test_activations_in_host_memory),
         cmocka_unit_test(test_spaces_are_kept_to),
+        cmocka_unit_test(test_fewest_layers),
+        cmocka_unit_test(test_given_layers),
         cmocka_unit_test(test_min_replicas),
         cmocka_unit_test(test_limit_of_a_fast_machine),
         cmocka_unit_test(test_rates),
