@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// How many micro-batches are in flight where nobody says it; and which layers recompute all.
+// How many micro-batches are in flight where nobody says it.
 #pragma once
 
 #include "mics/core/schedule.h"
@@ -25,18 +25,6 @@ static inline int32_t mics_schedule_layered_micro_steps(int32_t micro_steps,
 {
     const int32_t groups = mics_schedule_layered_groups(micro_steps, layered_micro_steps);
     return micro_steps / groups + (micro_steps % groups != 0);
-}
-
-/* Whether a unit keeps its input alone: computing unit `layer`, counted from 0, where layers 1 to
- * `layers` are those between the first and the loss. Pure.
- *
- * Needs:   layer >= 0, layers >= 0.
- */
-static inline bool mics_recompute_is_whole(mics_recompute recompute, int32_t layer, int32_t layers)
-{
-    return recompute.units == MICS_RECOMPUTE_ALL ||
-           (layer >= 1 && layer <= layers &&
-            (recompute.last ? layer > layers - recompute.units : layer <= recompute.units));
 }
 
 enum { MICS_LAYERED_MAX = 1024 }; // micro-batches in flight that are chosen, at most

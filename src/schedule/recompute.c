@@ -11,7 +11,6 @@
 //      one (mics_op_pair) both do, or neither.
 #include "mics/log.h"
 #include "schedule/activations.h"
-#include "schedule/layered.h"
 
 static void mark(lifetime *lives, int32_t tensor)
 {
@@ -173,12 +172,16 @@ static void choose_leading(const mics_schedule_spec *spec, int32_t u, const mics
     }
 }
 
+// Whether a unit keeps its input alone.
 static bool is_whole(const mics_model *model, mics_recompute recompute, int32_t u)
 {
-    int32_t layer = 0;
+    const int32_t layers = mics_model_computing_units(model) - 2;
+    int32_t layer = 0; // from 1 on: 0 is the first unit
     for (int32_t i = 0; i < u; i++)
         layer += mics_unit_computes(&model->units[i]);
-    return mics_recompute_is_whole(recompute, layer, mics_model_computing_units(model) - 2);
+    if (recompute.last)
+        layer = layers + 1 - layer;
+    return recompute.units == MICS_RECOMPUTE_ALL || (layer >= 1 && layer <= recompute.units);
 }
 
 void choose_again(const mics_schedule_spec *spec, int32_t u, mics_unit_plan *plan, lifetime *lives)

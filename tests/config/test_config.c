@@ -73,6 +73,50 @@ static void test_defaults(void **state)
     mics_run_close(run);
 }
 
+static void test_recompute(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *set, *shown;
+        mics_recompute is;
+        bool open;
+    } cases[] = {
+        {"true", "true", {MICS_RECOMPUTE_ALL, false, false, false}, false},
+        {"false", "false", {0, false, false, false}, false},
+        {"12", "12", {12, false, false, false}, true},
+        {"first 12", "\"first 12\"", {12, false, false, false}, false},
+        {"last 3", "\"last 3\"", {3, true, false, false}, false},
+        {"attention", "\"attention\"", {0, false, true, false}, false},
+        {"mlp+7", "\"mlp+7\"", {7, false, false, true}, true},
+        {"attention+mlp+last 7", "\"attention+mlp+last 7\"", {7, true, true, true}, false},
+    };
+    static const char *const wrong[] = {"foo",     "mlp+attention", "last", "12 layers", "-1",
+                                        "2.5",     "first 0",       "mlp+", "1e30",      "[1]",
+                                        "first+3", "last 3+mlp",    "0"};
+    char set[64];
+    const char *const sets[] = {set};
+    mics_run *run = NULL;
+    write_file("run.json", RUN_PLAIN);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(set, sizeof set, "run.recompute=%s", cases[i].set);
+        ASSERT_OK(mics_run_load(memory, "run.json", sets, 1, &run));
+        assert_true(mics_recompute_is(run->recompute, cases[i].is));
+        assert_int_equal(run->recompute_open, cases[i].open);
+        check_row(run, "run.recompute", cases[i].shown, "--set");
+        mics_run_close(run);
+    }
+    snprintf(set, sizeof set, "run.recompute=auto");
+    ASSERT_OK(mics_run_load(memory, "run.json", sets, 1, &run));
+    ASSERT_OK(mics_run_resolve(run, 4, 1));
+    assert_true(run->recompute_auto && !run->batch_auto);
+    check_row(run, "run.recompute", "false", "auto: the fastest that fits");
+    mics_run_close(run);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        snprintf(set, sizeof set, "run.recompute=%s", wrong[i]);
+        ASSERT_STATUS(MICS_ERR_INVALID, mics_run_load(memory, "run.json", sets, 1, &run));
+    }
+}
+
 static void test_sets(void **state)
 {
     (void)state;
@@ -449,6 +493,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_reads_the_example, setup, teardown),
         cmocka_unit_test_setup_teardown(test_defaults, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_recompute, setup, teardown),
         cmocka_unit_test_setup_teardown(test_sets, setup, teardown),
         cmocka_unit_test_setup_teardown(test_null_is_absent, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_sets, setup, teardown),

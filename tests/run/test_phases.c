@@ -270,6 +270,22 @@ static void test_stops(void **state)
     }
 }
 
+// Stopped behind each step, and resumed with other layers and parts recomputed: not a bit differs.
+static void test_recompute_on_resumes(void **state)
+{
+    (void)state;
+    static const char *const forms[] = {"run.recompute=1", "run.recompute=attention",
+                                        "run.recompute=false", "run.recompute=mlp+last 1",
+                                        "run.recompute=true"};
+    const phase_run one = one_rank();
+    for (int step = 1; step <= STEPS; step++) {
+        phase_run run = {.out = "remade", .sets = {BATCH, list, forms[step % 5]}};
+        go(&run, 1, step);
+        assert_int_equal(run.start_step, step - 1);
+        check_same_bits(&one, &run, step, step);
+    }
+}
+
 // By hand: the same phases, begun by --set on resumes, and kept on those that set nothing.
 static void test_set_on_a_resume(void **state)
 {
@@ -440,15 +456,11 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_phases_say),
-        cmocka_unit_test(test_samples_of_a_ramp),
-        cmocka_unit_test(test_same_phases),
-        cmocka_unit_test(test_meshes),
-        cmocka_unit_test(test_stops),
-        cmocka_unit_test(test_set_on_a_resume),
-        cmocka_unit_test(test_phases_taken_out),
-        cmocka_unit_test(test_resolved),
-        cmocka_unit_test(test_set_beside_a_file),
+        cmocka_unit_test(test_what_phases_say), cmocka_unit_test(test_samples_of_a_ramp),
+        cmocka_unit_test(test_same_phases),     cmocka_unit_test(test_meshes),
+        cmocka_unit_test(test_stops),           cmocka_unit_test(test_recompute_on_resumes),
+        cmocka_unit_test(test_set_on_a_resume), cmocka_unit_test(test_phases_taken_out),
+        cmocka_unit_test(test_resolved),        cmocka_unit_test(test_set_beside_a_file),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -483,6 +483,38 @@ static void check_model(mics_memory *memory, const mics_model *model)
     }
 }
 
+// What a part makes again: norms before GEMMs and attention, or norms and activations; rotary not, as
+// its result takes what its input does.
+static void test_parts_of_a_layer(void **state)
+{
+    (void)state;
+    static const mics_op_kind parts[][2] = {{MICS_OP_RMSNORM, MICS_OP_ATTENTION},
+                                            {MICS_OP_RMSNORM, MICS_OP_SWIGLU}};
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    mics_model *model =
+        model_build(memory, &(model_kind){"llama", {layer_llama, layer_llama}}, true);
+    mics_schedule_spec spec = {
+        .model = model, .batch = {.sequences = 2, .length = 3, .threads = 1}, .micro_steps = 1};
+    ASSERT_OK(mics_mesh_init(1, 1, (mics_sharding){1, 1, 1}, &spec.mesh));
+    for (int mlp = 0; mlp < 2; mlp++) {
+        mics_schedule *schedule = NULL;
+        int32_t count = 0;
+        spec.recompute = (mics_recompute){1, false, mlp == 0, mlp == 1};
+        ASSERT_OK(mics_schedule_open(memory, &spec, &schedule));
+        assert_true(schedule->units[1].forward_in_backward);
+        assert_false(schedule->units[2].forward_in_backward);
+        for (int32_t o = 0; o < model->units[2].op_count; o++) {
+            if (schedule->units[2].again[o])
+                assert_int_equal(model->units[2].ops[o].kind, parts[mlp][count++]);
+        }
+        assert_int_equal(count, 2);
+        mics_schedule_close(schedule);
+    }
+    mics_model_close(model);
+    assert_int_equal(mics_memory_close(memory), 0);
+}
+
 static void test_gpt2(void **state)
 {
     (void)state;
@@ -559,6 +591,7 @@ static void test_mixture_taken_over(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parts_of_a_layer),
         cmocka_unit_test(test_gpt2),
         cmocka_unit_test(test_other_models),
         cmocka_unit_test(test_mixture_taken_over),

@@ -354,14 +354,6 @@ static mics_status open_pass_us(mics_planner *planner, batch_probe *probe)
     return MICS_OK;
 }
 
-// What a form with layers that are recomputed whole consists of: that without any, and that of all.
-static mics_recompute without_whole(mics_recompute recompute)
-{
-    recompute.units = 0;
-    recompute.last = false;
-    return recompute;
-}
-
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -439,21 +431,23 @@ void add_whole(const mics_planner *planner, const batch_probe *all, int32_t unit
 mics_status batch_of(mics_planner *planner, const mics_plan_choice *choice, batch_probe *batch_out)
 {
     const mics_model *model = planner->request.model;
-    const int32_t layers = mics_model_computing_units(model) - 2;
+    const bool mixed = recomputes_some(choice->recompute) && choice->offload_units == 0;
     const batch_probe *kept = NULL, *all = NULL;
     mics_plan_choice form = *choice;
-    int32_t layer = 0;
-    if (recomputes_some(choice->recompute) && choice->offload_units == 0) {
+    if (mixed) {
         form.recompute = mics_recompute_all(true);
         MICS_TRY(probe_batch(planner, &form, &all));
-        form.recompute = without_whole(choice->recompute);
+        form.recompute = choice->recompute;
+        form.recompute.units = form.recompute.last = 0;
     }
     MICS_TRY(probe_batch(planner, &form, &kept));
     *batch_out = *kept;
-    for (int32_t u = 0; all != NULL && u < model->unit_count; u++) {
-        if (mics_unit_computes(&model->units[u]) &&
-            mics_recompute_is_whole(choice->recompute, layer++, layers))
+    for (int32_t i = 1, left = mixed ? choice->recompute.units : 0; left > 0; i++) {
+        const int32_t u = choice->recompute.last ? model->unit_count - 1 - i : i;
+        if (mics_unit_computes(&model->units[u])) {
             add_whole(planner, all, u, batch_out);
+            left--;
+        }
     }
     batch_out->layered_bytes -=
         (size_t)mics_schedule_offload(kept->schedule, choice->offload_units).spared_elems *

@@ -7,7 +7,7 @@
 #include "schedule/layered.h"
 #include <math.h>
 
-static const double same_share = 0.002;
+static const double tie_share = 0.002;
 
 // The fewest layers that fit with what else of `at` is made again, from one end on. What is not
 // activations takes `others`.
@@ -57,7 +57,7 @@ mics_status fitting_forms(mics_planner *planner, const mics_plan_choice *choice,
         forms_out[found++] = at.recompute;
     }
     for (int32_t i = 0; i < found; i++) {
-        if (us[i] <= (1 + same_share) * least_us)
+        if (us[i] <= (1 + tie_share) * least_us)
             forms_out[(*count_out)++] = forms_out[i];
     }
     return MICS_OK;
