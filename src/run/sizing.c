@@ -402,6 +402,7 @@ static void suggest_all(search *self, size_t needed)
     if (!suggest_micro_batch(self, *run, "") && run->preference.kind == MICS_PREFERENCE_NONE)
         suggest_sequence(self);
     as.sharding = (mics_sharding){budget->ranks, budget->ranks, budget->ranks};
+    as.recompute = mics_recompute_all(true);
     as.layered_micro_steps = 1;
     if (self->text[0] != '\0' && run->min_replicas == 1)
         return;
@@ -434,8 +435,10 @@ mics_status run_check_memory(mics_memory *memory, const mics_run *run,
     if (ledger->total <= budget->limit_bytes)
         return MICS_OK;
     char table[TEXT_BYTES] = "", needed[32], there[32], all[32];
-    search fits = {
-        .memory = memory, .run = run, .model = schedule->spec.model, .budget = budget, .text = ""};
+    // Variants spread the model that was given, each in its own way.
+    const mics_model *model =
+        schedule->spread != NULL ? schedule->spread->base : schedule->spec.model;
+    search fits = {.memory = memory, .run = run, .model = model, .budget = budget, .text = ""};
     ledger_text(ledger, table);
     suggest_all(&fits, ledger->total);
     mics_size_text((double)ledger->total, needed, sizeof needed);
