@@ -55,7 +55,8 @@ double mics_cost_op_us(const mics_cluster *cluster, const mics_cost_op *op,
                                                        : memory_bytes_per_s(accelerator);
     const double by_flops =
         op->flops / flops_per_s(accelerator, op) * 1e6 + casts_bytes(op) / memory * 1e6;
-    const bool cached = op->kind != MICS_COST_UPDATE && op->bytes <= accelerator->cache_bytes;
+    const bool cached = op->kind != MICS_COST_UPDATE && op->bytes <= accelerator->cache_bytes &&
+                        accelerator->cache_bytes_per_s > 0;
     const double by_memory = op->bytes / (cached ? accelerator->cache_bytes_per_s : memory) * 1e6;
     const double by_launch = accelerator->launch_us * (op->kernels > 1 ? op->kernels : 1);
     double us = by_launch;

@@ -334,6 +334,7 @@ static const char full[] =
     "\"usd_per_node_hour\": 31.21, \"accelerator\": {\"name\": \"cpu\", \"memory_gib\": 3.7, "
     "\"reserve_gib\": 0, \"tflops_fp32\": 0.123456789012, \"memory_gb_per_s\": 17.7, "
     "\"update_gb_per_s\": 9.1, \"reduce_gb_per_s\": 5.3, \"launch_us\": 0.1, "
+    "\"call_us\": 20, \"cache_mib\": 1.5, \"cache_gb_per_s\": 99, "
     "\"matmul_efficiency\": [[16, 0.1], [300, 0.777]], \"attention_efficiency\": 0.4}, "
     "\"tiers\": {\"socket\": {\"fan_out\": 2, \"gb_per_s\": 3.3333333333333, \"half_kib\": 7}, "
     "\"node\": {\"fan_out\": 2, \"gb_per_s\": 1.1, \"slowdown\": 0.5, \"core_us_per_mb\": 101.3}, "

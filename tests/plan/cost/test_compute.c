@@ -49,6 +49,7 @@ static void test_cache(void **state)
     mics_cluster c = flat();
     mics_cost_op op = {.kind = MICS_COST_ELEMENTWISE, .math = MICS_MATH_FP32, .bytes = 8e6};
     c.accelerator.cache_bytes = 8e6;
+    assert_float_equal(mics_cost_op_us(&c, &op, NULL), 16.0, 1e-9); // of no known rate
     c.accelerator.cache_bytes_per_s = 2000e9;
     assert_float_equal(mics_cost_op_us(&c, &op, NULL), 4.0, 1e-9);
     op.kind = MICS_COST_UPDATE;

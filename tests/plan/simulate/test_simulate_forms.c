@@ -321,6 +321,46 @@ static void test_compressed_sums_are_sent_directly(void **state)
     world_close(&w);
 }
 
+// A sum in chunks begins anew for each; its bytes stay.
+static void test_sums_in_chunks(void **state)
+{
+    (void)state;
+    world w;
+    world_open(&w, 2, 4, (mics_sharding){1, 1, 8});
+    w.cluster.accelerator.memory_bytes_per_s = INFINITY;
+    w.cluster.accelerator.launch_us = 0;
+    world_reschedule(&w);
+    mics_step step = hand_gather(MICS_STEP_SCATTER, MICS_STREAM_INTER, MICS_AXIS_OPTIMIZER, 768);
+    step.algorithm = MICS_ALGORITHM_DIRECT;
+    const mics_cost_use whole = collective_use(w.schedule, &w.cluster, &plain, &step);
+    w.schedule->spec.sum_chunk_elems = 64; // of 192
+    const mics_cost_use chunks = collective_use(w.schedule, &w.cluster, &plain, &step);
+    assert_near("bytes between", chunks.bytes[1], whole.bytes[1], tight);
+    assert_near("time", chunks.us - whole.us, 2 * (3 * 2 + 4 * 10 + w.cluster.collective_us),
+                tight);
+    world_close(&w);
+}
+
+// All-to-alls of one unit each take what their own size does.
+static void test_exchanges_of_several_sizes(void **state)
+{
+    (void)state;
+    world w;
+    world_open(&w, 1, 4, (mics_sharding){4, 4, 4});
+    w.cluster.accelerator.launch_us = 0;
+    mics_step steps[4];
+    for (int i = 0; i < 4; i++) {
+        steps[i] = hand_gather(MICS_STEP_ALL_TO_ALL, MICS_STREAM_INTRA, MICS_AXIS_WORLD,
+                               i % 2 == 0 ? 4096 : 1 << 20);
+        steps[i].algorithm = MICS_ALGORITHM_DIRECT;
+    }
+    const mics_simulation *s = hand_simulate(&w, steps, 4, &plain);
+    for (int i = 0; i < 4; i++)
+        assert_near("time", s->times[i].end_us - s->times[i].begin_us,
+                    collective_use(w.schedule, &w.cluster, &plain, &steps[i]).us, tight);
+    world_close(&w);
+}
+
 // ---- cores ----
 
 // 4 ranks on 2 cores compute at half speed; with two threads each, at a quarter; on 8 cores as if
@@ -385,6 +425,8 @@ int main(void)
         cmocka_unit_test(test_links_are_shared),
         cmocka_unit_test(test_links_with_bandwidth_to_spare),
         cmocka_unit_test(test_compressed_sums_are_sent_directly),
+        cmocka_unit_test(test_sums_in_chunks),
+        cmocka_unit_test(test_exchanges_of_several_sizes),
         cmocka_unit_test(test_computation_shares_cores),
         cmocka_unit_test(test_cores_are_shared_fairly),
     };
