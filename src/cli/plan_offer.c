@@ -50,16 +50,18 @@ static void print_take(const printer *r, const mics_plan_offer *offer, const cha
         whole = whole_text(offer);
     else if (offer->entry.usd_per_gtoken > 0)
         whole = text_of(", $%s for 1e9 tokens", cli_plan_figure(offer->entry.usd_per_gtoken).text);
-    printer_phrases(r,
-                    "%sTake %s, micro-batch %lld x %d x %d ranks = %lld %s%s%s%s: %s s a step%s%s, "
-                    "%s a rank to spare.",
-                    where, offer->entry.name, (long long)c->micro_batch, (int)c->micro_steps,
-                    (int)(offer->ranks / (c->sequence > 1 ? c->sequence : 1)),
-                    (long long)offer->global_batch, offer->pairs ? "pairs" : "sequences",
-                    recompute.text, c->offload_units > 0 ? offload.text : "",
-                    c->early_gathers ? ", run.early_gathers true" : "",
-                    cli_plan_figure(offer->step_s.typical).text, range_text(&offer->step_s).text,
-                    whole.text, text_size(offer->entry.spare_bytes).text);
+    printer_phrases(
+        r,
+        "%sTake %s, micro-batch %lld x %d x %d ranks = %lld %s%s%s%s%s: %s s a step%s%s, "
+        "%s a rank to spare.",
+        where, offer->entry.name, (long long)c->micro_batch, (int)c->micro_steps,
+        (int)(offer->ranks / (c->sequence > 1 ? c->sequence : 1)), (long long)offer->global_batch,
+        offer->pairs ? "pairs" : "sequences", recompute.text,
+        c->offload_units > 0 ? offload.text : "",
+        c->early_gathers ? ", run.early_gathers true" : "",
+        c->boundary_two_stage ? "" : ", run.collectives ring",
+        cli_plan_figure(offer->step_s.typical).text, range_text(&offer->step_s).text, whole.text,
+        text_size(offer->entry.spare_bytes).text);
 }
 
 // What the figures rest on.

@@ -129,7 +129,8 @@ void cli_plan_choice(printer *r, const mics_plan_entry *entry)
                    c->early_gathers ? 'e' : ' '),
         cell_flag("early_gathers", c->early_gathers),
         cell_words("gather", c->gather_two_stage ? "two-stage" : "ring"),
-        cell_words("reduce", c->reduce_two_stage ? "two-stage" : "ring"));
+        cell_words("reduce", c->reduce_two_stage ? "two-stage" : "ring"),
+        cell_words("boundary", c->boundary_two_stage ? "two-stage" : "ring"));
     if (c->offload_units > 0)
         PRINTER_ROW(r, cell_int("offload_units", c->offload_units));
     if (r->json)

@@ -304,6 +304,29 @@ mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *
     return MICS_OK;
 }
 
+// Prices a sharding, and what its units send once a step, one after the other.
+static mics_status price_ends(const mics_planner *planner, mics_plan_choice choice, bool two_stage,
+                              class_cost *classes, double *us_out)
+{
+    choice.boundary_two_stage = two_stage;
+    MICS_TRY(price_sharding(planner, &choice, classes));
+    *us_out = 0;
+    for (int32_t c = 0; c < planner->class_count; c++)
+        *us_out += planner->classes[c].units * (classes[c].head.us + classes[c].tail.us);
+    return MICS_OK;
+}
+
+mics_status price_collectives(const mics_planner *planner, const mics_plan_space *space,
+                              const mics_plan_choice *choice, class_cost *classes, bool *helps_out)
+{
+    double staged_us = INFINITY, us = 0;
+    if (!choice->boundary_two_stage && !space->collectives_given)
+        MICS_TRY(price_ends(planner, *choice, true, classes, &staged_us));
+    MICS_TRY(price_ends(planner, *choice, choice->boundary_two_stage, classes, &us));
+    *helps_out = us < staged_us;
+    return MICS_OK;
+}
+
 // ---- time ----
 
 static comm_cost sum_costs(const mics_planner *planner, const mics_plan_choice *choice,

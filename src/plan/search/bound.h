@@ -16,6 +16,11 @@ typedef struct class_cost {
 mics_status price_sharding(const mics_planner *planner, const mics_plan_choice *choice,
                            class_cost *classes);
 
+/* The same, and whether its boundary is one that helps: where the space leaves it open, a ring that takes less
+ * than two stages. */
+mics_status price_collectives(const mics_planner *planner, const mics_plan_space *space,
+                              const mics_plan_choice *choice, class_cost *classes, bool *helps_out);
+
 /* Parameters, accumulators and optimizer of a rank. */
 size_t choice_state_bytes(const mics_planner *planner, const mics_plan_choice *choice);
 

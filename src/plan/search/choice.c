@@ -146,6 +146,16 @@ bool request_rounds(const mics_plan_request *request)
             (rounds(request->params_dtype) || rounds(request->grads_dtype)));
 }
 
+// Whether the boundary may go in one ring: over several nodes of several ranks, with all else in rings too,
+// as a run has it.
+bool may_ring_boundary(const mics_planner *planner, const mics_plan_space *space,
+                       const mics_plan_choice *choice)
+{
+    return !space->collectives_given && degree_has_stages(planner, planner->ranks) &&
+           !choice->gather_two_stage && !request_rounds(&planner->request) &&
+           (!choice->reduce_two_stage || sums_directly(planner, choice));
+}
+
 // ---- order ----
 
 int compare_real(double a, double b)
@@ -172,6 +182,7 @@ int compare_choices(const mics_plan_choice *a, const mics_plan_choice *b)
         {a->gather_two_stage, b->gather_two_stage},
         {a->reduce_two_stage, b->reduce_two_stage},
         {a->early_gathers, b->early_gathers},
+        {!a->boundary_two_stage, !b->boundary_two_stage},
     };
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         if (keys[i][0] != keys[i][1])
@@ -204,4 +215,20 @@ bool in_space(const mics_planner *planner, const mics_plan_space *space, mics_sh
     default:
         return true;
     }
+}
+
+mics_status check_space(const mics_planner *planner, const mics_plan_space *space, int32_t top)
+{
+    mics_mesh mesh;
+    if (least_replicas(planner, space) > planner->ranks)
+        return mics_fail(MICS_ERR_INVALID,
+                         "run.min_replicas: %d ranks cannot keep %lld copies of every state; 1 to "
+                         "%d work, or more nodes",
+                         (int)planner->ranks, (long long)least_replicas(planner, space),
+                         (int)planner->ranks);
+    if (top < 1)
+        return mics_fail(MICS_ERR_INVALID, "%d plans are asked for: at least 1", (int)top);
+    if (space->sharding.params > 0)
+        return mics_mesh_init(planner->ranks, planner->request.nodes, space->sharding, &mesh);
+    return MICS_OK;
 }

@@ -70,3 +70,12 @@ int64_t least_replicas(const mics_planner *planner, const mics_plan_space *space
 
 /* Whether a sharding is of a space's family, with its P. */
 bool in_space(const mics_planner *planner, const mics_plan_space *space, mics_sharding sharding);
+
+/* Whether the boundary may go in one ring, by the sharding's ranks and what else is in rings. */
+bool may_ring_boundary(const mics_planner *planner, const mics_plan_space *space,
+                       const mics_plan_choice *choice);
+
+/* Whether a space can be searched for `top` plans.
+ *
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged. */
+mics_status check_space(const mics_planner *planner, const mics_plan_space *space, int32_t top);

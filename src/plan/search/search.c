@@ -215,8 +215,9 @@ static mics_status list_sharding(search *s, const mics_plan_choice *choice)
     if (status != MICS_OK && status != MICS_ERR_INVALID)
         return status;
     if (status == MICS_OK) {
-        MICS_TRY(price_sharding(s->at, choice, s->classes));
-        return list_batches(s, *choice);
+        bool helps = false;
+        MICS_TRY(price_collectives(s->at, s->space, choice, s->classes, &helps));
+        return helps ? list_batches(s, *choice) : MICS_OK;
     }
     if (s->refused_at == NULL) {
         s->refused_at = s->at;
@@ -230,21 +231,23 @@ static mics_status list_collectives(search *s, mics_sharding sharding)
     const mics_plan_space *space = s->space;
     const bool gathers = degree_has_stages(s->planner, sharding.params);
     const bool reduces = degree_has_stages(s->planner, sharding.grads);
-    for (int way = 0; way < 8; way++) {
+    for (int way = 0; way < 16; way++) {
         const mics_plan_choice choice = {.sharding = sharding,
                                          .experts = s->at->experts,
                                          .sequence = s->sequence,
                                          .offload_units = space->offload_units,
                                          .gather_two_stage = (way & 1) != 0,
                                          .reduce_two_stage = (way & 2) != 0,
-                                         .boundary_two_stage =
-                                             !space->collectives_given || space->boundary_two_stage,
+                                         .boundary_two_stage = space->collectives_given
+                                                                   ? space->boundary_two_stage
+                                                                   : (way & 8) == 0,
                                          .sums_by_ring = space->sums_by_ring,
                                          .all_reduces = space->all_reduces,
                                          .early_gathers = (way & 4) != 0};
         const bool direct = sums_directly(s->planner, &choice);
         const bool early = mics_planner_gathers_early(s->planner, &choice, false);
         if ((choice.early_gathers && !early) ||
+            ((way & 8) != 0 && !may_ring_boundary(s->planner, space, &choice)) ||
             (space->early_given && choice.early_gathers != (space->early_gathers && early)) ||
             (choice.gather_two_stage && !gathers) || (choice.reduce_two_stage && !reduces) ||
             (direct && choice.reduce_two_stage != reduces))
@@ -502,24 +505,6 @@ static void close_search(search *s)
     MICS_FREE_ALL(s->planner->memory, s->classes, s->found, s->candidates);
 }
 
-static mics_status check_space(const search *s, int32_t top)
-{
-    const mics_planner *planner = s->planner;
-    const mics_plan_space *space = s->space;
-    mics_mesh mesh;
-    if (least_replicas(planner, s->space) > planner->ranks)
-        return mics_fail(MICS_ERR_INVALID,
-                         "run.min_replicas: %d ranks cannot keep %lld copies of every state; 1 to "
-                         "%d work, or more nodes",
-                         (int)planner->ranks, (long long)least_replicas(planner, s->space),
-                         (int)planner->ranks);
-    if (top < 1)
-        return mics_fail(MICS_ERR_INVALID, "%d plans are asked for: at least 1", (int)top);
-    if (space->sharding.params > 0)
-        return mics_mesh_init(planner->ranks, planner->request.nodes, space->sharding, &mesh);
-    return MICS_OK;
-}
-
 // Why nothing was listed.
 static mics_status fail_empty(const search *s)
 {
@@ -545,7 +530,7 @@ mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *sp
     mics_plan_result *result = NULL;
     mics_status status = MICS_OK;
     void *block = NULL;
-    MICS_TRY(check_space(&s, top));
+    MICS_TRY(check_space(planner, s.space, top));
     MICS_TRY_OUT(mics_alloc(planner->memory, MICS_MEM_HOST, sizeof(mics_plan_result), &block));
     result = block;
     result->memory = planner->memory;

@@ -706,8 +706,8 @@ static void test_baselines(void **state)
 }
 
 // No other row of the ZeRO and MiCS family is faster than what this library does at the row's sharding:
-// its replica gathers run behind backward, too, as those of the other systems. Rings that sum in less
-// memory are not this library's.
+// its replica gathers run behind backward, too, as those of the other systems. Rings that sum in 2 bytes
+// are not this library's.
 static void test_no_row_is_faster(void **state)
 {
     (void)state;
@@ -735,7 +735,8 @@ static void test_no_row_is_faster(void **state)
             mics_plan_result *result = NULL;
             ASSERT_OK(mics_planner_baseline(f.planner, NULL, (mics_plan_baseline)b, &row));
             const mics_plan_space space = {.sharding = row.choice.sharding, .fitting_only = true};
-            if (!row.fits || row.choice.sums_by_ring)
+            const bool rounds = row.choice.sums_by_ring && row.choice.sharding.grads > 1;
+            if (!row.fits || rounds) // sums to 2 bytes at every rank
                 continue;
             ASSERT_OK(mics_planner_search(f.planner, &space, 1, &result));
             assert_int_equal(result->count, 1);
