@@ -343,19 +343,23 @@ static void suggest_sequence(search *self)
     }
 }
 
-// The fewest layers recomputed that fit, or all that there is to recompute.
+// The fewest further layers recomputed that fit, or all that there is to recompute.
 static void suggest_recompute(search *self)
 {
     const int32_t layers = mics_model_computing_units(self->model) - 2;
     mics_run as = *self->run;
-    char words[48];
-    for (as.recompute.units = 1; as.recompute.units <= layers; as.recompute.units++) {
-        snprintf(words, sizeof words, "run.recompute %d", (int)as.recompute.units);
+    const char *quote = mics_recomputes(as.recompute) ? "\"" : "";
+    char form[MICS_RECOMPUTE_BYTES], words[80];
+    while (as.recompute.units < layers) {
+        as.recompute.units++;
+        snprintf(words, sizeof words, "run.recompute %s%s%s", quote,
+                 mics_recompute_text(as.recompute, *quote == '\0', form), quote);
         if (suggest(self, &as, words))
             return;
     }
     as.recompute = mics_recompute_all(true);
-    suggest(self, &as, "run.recompute true");
+    if (self->run->recompute.units != MICS_RECOMPUTE_ALL)
+        suggest(self, &as, "run.recompute true");
 }
 
 // run.memory_limit, where it is what stands in the way.
@@ -397,11 +401,11 @@ static void suggest_all(search *self, size_t needed)
         if (suggest(self, &as, words))
             break;
     }
-    if (!mics_recomputes(run->recompute))
-        suggest_recompute(self);
+    suggest_recompute(self);
     if (!suggest_micro_batch(self, *run, "") && run->preference.kind == MICS_PREFERENCE_NONE)
         suggest_sequence(self);
     as.sharding = (mics_sharding){budget->ranks, budget->ranks, budget->ranks};
+    as.recompute = mics_recompute_all(true);
     as.layered_micro_steps = 1;
     if (self->text[0] != '\0' && run->min_replicas == 1)
         return;
