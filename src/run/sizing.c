@@ -438,8 +438,10 @@ mics_status run_check_memory(mics_memory *memory, const mics_run *run,
     if (ledger->total <= budget->limit_bytes)
         return MICS_OK;
     char table[TEXT_BYTES] = "", needed[32], there[32], all[32];
-    search fits = {
-        .memory = memory, .run = run, .model = schedule->spec.model, .budget = budget, .text = ""};
+    // Variants spread the model that was given, each in its own way.
+    const mics_model *model =
+        schedule->spread != NULL ? schedule->spread->base : schedule->spec.model;
+    search fits = {.memory = memory, .run = run, .model = model, .budget = budget, .text = ""};
     ledger_text(ledger, table);
     suggest_all(&fits, ledger->total);
     mics_size_text((double)ledger->total, needed, sizeof needed);

@@ -95,7 +95,7 @@ static void test_sequence(void **state)
         "{\"model\": {\"config\": \"m\"}, \"data\": {\"train\": [\"t\"]}, \"run\": {\"steps\": 1}, "
         "\"train_batch_size\": 8, \"gradient_accumulation_steps\": 2, "
         "\"train_micro_batch_size_per_gpu\": 2, \"sharding\": {\"params\": 4, \"grads\": 4, "
-        "\"optimizer\": 8, \"sequence\": 4}}";
+        "\"optimizer\": 4, \"sequence\": 4}}";
     static const struct {
         const char *file;
         int32_t ranks;

@@ -391,6 +391,10 @@ static void test_suggested(void **state)
     check_refused(run, "sharding.sequence 2 with gradient_accumulation_steps 4 (");
     snprintf(limit, sizeof limit, "run.memory_limit=%lld", (long long)two - 1);
     check_refused(run, "sharding.sequence 4 with gradient_accumulation_steps 8 (");
+    run.sets[0] = CUT(4, 4, 2); // and the same of a run that cuts them already
+    snprintf(limit, sizeof limit, "run.memory_limit=%lld", (long long)four);
+    run.sets[4] = "gradient_accumulation_steps=4";
+    check_refused(run, "sharding.sequence 4 with gradient_accumulation_steps 8 (");
 }
 
 static void write_text(const char *path, const char *text)

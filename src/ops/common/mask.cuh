@@ -10,9 +10,9 @@
 // The masks of a call's op. The draw is read by kernels, since a graph of them is run again for
 // other steps.
 struct mics_masks {
-    const mics_dropout_draw *draw; // NULL: nothing is dropped
-    uint32_t first, position, threshold;
-    float scale; // of what is kept
+    const mics_dropout_draw *draw;       // NULL: nothing is dropped
+    uint32_t first, position, threshold; // position: of the call's row 0, which attention's is not
+    float scale;                         // of what is kept
 };
 
 static inline mics_masks mics_masks_of(const mics_op_call *call)
@@ -26,7 +26,7 @@ static inline mics_masks mics_masks_of(const mics_op_call *call)
 
 // One of them, of one sequence.
 struct mics_mask {
-    uint32_t key0, key1, number, sequence, position, threshold;
+    uint32_t key0, key1, number, sequence, threshold;
 };
 
 // Of sequence `b` of the micro-batch, `head` behind the op's first.
@@ -34,12 +34,8 @@ static __device__ __forceinline__ mics_mask mask_at(const mics_masks &masks, int
                                                     int64_t head)
 {
     const mics_dropout_draw *draw = masks.draw;
-    return {draw->key[0],
-            draw->key[1],
-            masks.first + static_cast<uint32_t>(head),
-            draw->sequence + static_cast<uint32_t>(b),
-            masks.position,
-            masks.threshold};
+    return {draw->key[0], draw->key[1], masks.first + static_cast<uint32_t>(head),
+            draw->sequence + static_cast<uint32_t>(b), masks.threshold};
 }
 
 // Philox's rounds on a counter.
@@ -72,9 +68,8 @@ struct mics_mask_block {
 static __device__ __forceinline__ mics_mask_block random_block(const mics_mask &mask, int64_t block,
                                                                int64_t row)
 {
-    mics_mask_block bits = {{static_cast<uint32_t>(block),
-                             mask.position + static_cast<uint32_t>(row), mask.number,
-                             mask.sequence}};
+    mics_mask_block bits = {
+        {static_cast<uint32_t>(block), static_cast<uint32_t>(row), mask.number, mask.sequence}};
     make_random(bits.words, mask.key0, mask.key1);
     return bits;
 }
@@ -83,8 +78,8 @@ static __device__ __forceinline__ mics_mask_block random_block(const mics_mask &
 static __device__ __forceinline__ uint32_t keep_bits(const mics_mask &mask, int64_t block,
                                                      int64_t row)
 {
-    uint32_t c[4] = {static_cast<uint32_t>(block), mask.position + static_cast<uint32_t>(row),
-                     mask.number, mask.sequence};
+    uint32_t c[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(row), mask.number,
+                     mask.sequence};
     make_random(c, mask.key0, mask.key1);
     uint32_t bits = 0;
 #pragma unroll

@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(MAX_THREADS)
     for (int64_t n = blockIdx.x; n < N; n += gridDim.x) {
         const mics_mask mask = mask_at(masks, n / length, 0);
         for (int64_t c = threadIdx.x * BLOCK; c < C; c += (int64_t)blockDim.x * BLOCK) {
-            const uint32_t keep = keep_bits(mask, c / BLOCK, n % length);
+            const uint32_t keep = keep_bits(mask, c / BLOCK, masks.position + n % length);
 #pragma unroll
             for (int k = 0; k < BLOCK; k += COUNT)
                 if (COUNT > 1 || c + k < C)

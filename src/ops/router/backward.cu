@@ -39,7 +39,7 @@ struct problem {
     float *dscores, *sequences, *sums;
     double *metrics;
     float *part_sums; // also what came of the ranks that share sequences
-    int64_t part_stride, sequence_stride;
+    int32_t part_stride, sequence_stride;
 };
 
 __device__ __forceinline__ const float *row_of(const problem &p, int64_t n)
@@ -389,8 +389,8 @@ problem problem_of(const mics_op_call *call)
     p.random = router_random_of(call);
     p.dscores = floats + space.scores;
     p.part_sums = floats + space.parts;
-    p.part_stride = mics_route_sums(e);
-    p.sequence_stride = p.parts * p.part_stride;
+    p.part_stride = static_cast<int32_t>(mics_route_sums(e));
+    p.sequence_stride = static_cast<int32_t>(p.parts) * p.part_stride;
     p.sequences = floats + space.sequences;
     p.metrics = reinterpret_cast<double *>(floats + space.metrics);
     p.sums = floats + space.sums;
@@ -409,8 +409,8 @@ void sequences(const mics_op_call *call, problem p)
     if (call->shape.op->sequence_ranks > 0) {
         p.part_sums = const_cast<float *>(call->routes);
         p.parts = call->shape.op->sequence_ranks;
-        p.part_stride = mics_route_sums_at(&call->shape, 1, 0);
-        p.sequence_stride = mics_route_sums(call->shape.op->experts);
+        p.sequence_stride = p.part_stride;
+        p.part_stride = static_cast<int32_t>(mics_route_sums_at(&call->shape, 1, 0));
     } else {
         sum_parts(call, p);
     }

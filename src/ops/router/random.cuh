@@ -43,7 +43,7 @@ __device__ __forceinline__ void noise_at(float (&noise)[COUNT], const router_ran
                                          int64_t n, int64_t c)
 {
     const mics_mask mask = mask_at(random.masks, n / random.T, 0);
-    const mics_mask_block bits = random_block(mask, c / 8, n % random.T);
+    const mics_mask_block bits = random_block(mask, c / 8, random.masks.position + n % random.T);
     const int first = static_cast<int>(c % 8);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
@@ -58,7 +58,8 @@ __device__ __forceinline__ bool leaves_out_second(const router_random &random, i
     if (!random.second)
         return false;
     const mics_mask mask = mask_at(random.masks, n / random.T, 1);
-    return static_cast<float>(random_block(mask, 0, n % random.T).of(0)) >= 65536.0F * 2 * share;
+    const mics_mask_block bits = random_block(mask, 0, random.masks.position + n % random.T);
+    return static_cast<float>(bits.of(0)) >= 65536.0F * 2 * share;
 }
 
 } // namespace

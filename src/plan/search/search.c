@@ -295,18 +295,32 @@ static mics_status list_shardings(search *s)
     return MICS_OK;
 }
 
-// With more and more ranks a sequence, until there are sequences for all ranks, and some choice fits
+// Whether nothing fits, or one sequence takes so much that more than half of it would be made again
+// or copied.
+static mics_status is_long(search *s, bool *long_out)
+{
+    const mics_plan_choice choice = {.micro_batch = s->planner->micro_batches[0], .micro_steps = 1};
+    const batch_probe *probe = NULL;
+    MICS_TRY(probe_batch(s->planner, &choice, &probe));
+    *long_out = s->fitting == 0 || s->sequence > 1 ||
+                (double)activation_bytes(probe, 1) > 2 * s->planner->available_bytes;
+    return MICS_OK;
+}
+
+// With more and more ranks a sequence where it is long, until there are sequences for all ranks, and some choice fits
 // that keeps all activations.
 static mics_status list_space(search *s)
 {
     const mics_planner *planner = s->planner;
     const int64_t batch = planner->request.global_batch;
     const int32_t given = s->space->sequence, most = given > 0 ? given : planner->ranks_per_node;
+    bool longer = true;
     for (s->sequence = given > 0 ? given : 1; s->sequence <= most; s->sequence++) {
         if (given == 0 && !can_cut(planner, s->sequence))
             continue;
         MICS_TRY(list_shardings(s));
-        if (s->keeps_all && batch >= planner->ranks / s->sequence)
+        MICS_TRY(is_long(s, &longer));
+        if ((s->keeps_all || !longer) && batch >= planner->ranks / s->sequence)
             break;
     }
     return MICS_OK;
