@@ -257,7 +257,9 @@ out:
 bool run_fits_save_copy(const mics_schedule *schedule, const run_budget *budget, size_t copy_bytes)
 {
     if (budget->accelerator.used)
-        return mics_engine_copy_bytes(schedule) + copy_bytes <= budget->host_bytes;
+        return mics_engine_copy_bytes(schedule) + copy_bytes +
+                   schedule->ledger.bytes[MICS_MEM_OFFLOAD] <=
+               budget->host_bytes;
     const size_t states =
         mics_engine_copies_states(schedule) ? mics_engine_copy_bytes(schedule) : 0;
     return schedule->ledger.total + states + copy_bytes <= budget->limit_bytes;
