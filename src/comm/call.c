@@ -37,7 +37,7 @@ static mics_status all_to_all(mics_comm *comm, const mics_comm_call *call, size_
         const mics_exchange exchange = {
             .to = mics_group_rank(over->group, to),
             .from = mics_group_rank(over->group, from),
-            .send = comm_block(call->buffer, comm_block_of(over, to), block_bytes),
+            .send = comm_outgoing(call, comm_block_of(over, to)),
             .recv = comm_incoming(call, hop, comm_block_of(over, from), block_bytes),
             .bytes = block_bytes,
             .reduce = MICS_REDUCE_COPY,

@@ -134,6 +134,13 @@ static inline void *comm_block(void *buffer, int32_t index, size_t block_bytes)
     return block_bytes > 0 ? (char *)buffer + (size_t)index * block_bytes : buffer;
 }
 
+/* Where what an ALL_TO_ALL sends to the owner of block `block` begins. */
+static inline void *comm_outgoing(const mics_comm_call *call, int32_t block)
+{
+    const int64_t stride = call->stride_elems > 0 ? call->stride_elems : call->block_elems;
+    return comm_block(call->buffer, block, (size_t)stride * mics_dtype_bytes(call->dtype));
+}
+
 /* Where an ALL_TO_ALL puts what the owner of block `block` sends, who is `hop` members before. */
 static inline void *comm_incoming(const mics_comm_call *call, int32_t hop, int32_t block,
                                   size_t block_bytes)

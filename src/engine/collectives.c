@@ -80,7 +80,6 @@ static mics_status collective(const mics_engine *engine, const mics_step *step,
         .kind = kind,
         .over = over,
         .buffer = buffer,
-        .incoming = kind == MICS_COMM_CALL_ALL_TO_ALL ? engine->messages[step->stream] : NULL,
         .block_elems = step->block_elems,
         .dtype = dtype,
     };
@@ -184,22 +183,34 @@ static mics_status sum_at_once(const mics_engine *engine, const mics_step *step,
     return MICS_OK;
 }
 
-// Numbers that travel as they are held, each block to its owner: into the accumulator, or rounded to
-// where they lie, `own`.
+// Numbers that travel as they are held, each block to its owner, chunk after chunk: into the
+// accumulator, or rounded to where they lie, `own`.
 static mics_status sum_directly(const mics_engine *engine, const mics_step *step,
                                 const mics_comm_group *over, void *buffer, void *own,
                                 float *accumulator)
 {
     const mics_exec at = exec_on(engine, step->stream);
-    const int64_t elems = step->block_elems;
     const int32_t others = over->group.size - 1;
-    MICS_TRY(collective(engine, step, over, MICS_COMM_CALL_ALL_TO_ALL, engine->dtype, buffer));
-    if (accumulator == NULL)
-        engine->ops->sum_blocks_rounded(&at, own, own, engine->messages[step->stream], others,
-                                        elems, elems);
-    else
-        engine->ops->sum_blocks(&at, accumulator, own, engine->messages[step->stream], others,
-                                elems, elems, step->uses[0].accumulate);
+    const int64_t all = step->block_elems;
+    const int64_t most = mics_schedule_sum_chunk(&engine->schedule->spec, all);
+    void *incoming = engine->messages[step->stream];
+    for (int64_t first = 0; first < all; first += most) {
+        const int64_t elems = most < all - first ? most : all - first;
+        const mics_comm_call call = {.kind = MICS_COMM_CALL_ALL_TO_ALL,
+                                     .over = over,
+                                     .buffer = elem_at(engine, buffer, first),
+                                     .incoming = incoming,
+                                     .block_elems = elems,
+                                     .stride_elems = all,
+                                     .dtype = engine->dtype};
+        void *sum = elem_at(engine, own, first);
+        MICS_TRY(mics_comm_collective(engine->spec.comm, &call));
+        if (accumulator == NULL)
+            engine->ops->sum_blocks_rounded(&at, sum, sum, incoming, others, elems, elems);
+        else
+            engine->ops->sum_blocks(&at, accumulator + first, sum, incoming, others, elems, elems,
+                                    step->uses[0].accumulate);
+    }
     return MICS_OK;
 }
 

@@ -128,6 +128,12 @@ static mics_group step_group(const mics_schedule *schedule, const mics_step *ste
     return mics_mesh_group(&schedule->spec.mesh, step->axis, mics_step_scope(step), rank);
 }
 
+int64_t mics_schedule_sum_chunk(const mics_schedule_spec *spec, int64_t elems)
+{
+    const int64_t most = spec->sum_chunk_elems > 0 ? spec->sum_chunk_elems : (int64_t)1 << 25;
+    return elems < most ? elems : most;
+}
+
 // Bytes of compressed numbers that one collective holds at a time: a block that it sends and one
 // that it receives, or the whole buffer where it gathers all blocks. Gathers compress into their
 // slots.
@@ -139,7 +145,9 @@ size_t step_compressed_bytes(const mics_schedule *schedule, const mics_step *ste
         return 0;
     const size_t members = (size_t)step_group(schedule, step, 0).size;
     if (!compressed) // what the other members send, at once
-        return (members - 1) * step->block_bytes;
+        return (members - 1) *
+               mics_comm_dtype_bytes(step->dtype.sent,
+                                     mics_schedule_sum_chunk(&schedule->spec, step->block_elems));
     if (step->kind == MICS_STEP_GATHER)
         return 0;
     if (schedule->spec.accelerator && direct) // and what is sent

@@ -67,7 +67,7 @@ typedef struct fixture_case {
     bool restarts;              // and positions begin anew in each segment
     mics_preference preference; // of pairs of samples; of every fifth pair no token counts
     float clip;
-    int64_t param_persistence_threshold;
+    int64_t param_persistence_threshold, sum_chunk_elems;
     mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype;
     int64_t coalesce_below;
     bool ring_gathers, ring_reductions; // in place of what `hierarchical` says
@@ -517,6 +517,7 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .boundary = algorithm,
         .param_persistence_threshold = run->want.param_persistence_threshold,
         .coalesce_below = run->want.coalesce_below,
+        .sum_chunk_elems = run->want.sum_chunk_elems,
         .params_dtype = run->want.params_dtype,
         .grads_dtype = run->want.grads_dtype,
         .boundary_dtype = run->want.boundary_dtype,

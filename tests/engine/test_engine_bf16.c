@@ -60,6 +60,18 @@ static void check_shared(const fixture_run *run)
     assert_true(shared.eval_loss == run->eval_loss);
 }
 
+// Sums in chunks give the same bits.
+static void check_chunks(const fixture_run *run)
+{
+    fixture_run chunks = {.want = run->want};
+    if (run->want.ranks != 4)
+        return;
+    chunks.want.sum_chunk_elems = MICS_ALIGNMENT;
+    fixture_go(&chunks);
+    assert_memory_equal(chunks.losses, run->losses, sizeof run->losses);
+    assert_memory_equal(chunks.norms, run->norms, sizeof run->norms);
+}
+
 // The options that go with case number `index`: each is on in some cases of a family.
 static void vary(fixture_case *want, int32_t index)
 {
@@ -91,6 +103,7 @@ static void check_family(int32_t ranks, const fixture_run *reference)
                 fixture_go(&run);
                 check_curve(&run, reference);
                 check_shared(&run);
+                check_chunks(&run);
             }
         }
     }

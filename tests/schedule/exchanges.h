@@ -5,6 +5,15 @@
 
 #include "mics/core/schedule.h"
 
+static inline int64_t chunks_of(const mics_schedule *schedule, const mics_step *step)
+{
+    const int64_t elems = step->block_elems;
+    const bool direct = step->algorithm == MICS_ALGORITHM_DIRECT && mics_step_sums(step) &&
+                        step->dtype.sent == step->dtype.held;
+    const int64_t chunk = mics_schedule_sum_chunk(&schedule->spec, elems);
+    return direct && chunk < elems ? (elems - 1) / chunk + 1 : 1;
+}
+
 static inline int64_t step_exchanges(const mics_schedule *schedule, const mics_step *step,
                                      int32_t rank)
 {
@@ -13,7 +22,7 @@ static inline int64_t step_exchanges(const mics_schedule *schedule, const mics_s
     if (!mics_step_is_comm(step))
         return 0;
     if (step->algorithm != MICS_ALGORITHM_DOUBLING && step->algorithm != MICS_ALGORITHM_SHARED)
-        return group.size - 1;
+        return (group.size - 1) * chunks_of(schedule, step);
     const int32_t local = mics_group_on_node(group, schedule->spec.mesh.ranks_per_node);
     int64_t rounds = 0;
     for (int32_t have = 1; have < group.size / local; have *= 2)

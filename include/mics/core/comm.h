@@ -100,6 +100,7 @@ typedef struct mics_comm_call {
     void *incoming; // ALL_TO_ALL: group.size - 1 blocks, by owner group.size; else NULL
     bool by_owner;  // ALL_TO_ALL
     int64_t block_elems;
+    int64_t stride_elems; // ALL_TO_ALL: from one block of `buffer` to the next; 0: block_elems
     mics_dtype dtype;
 } mics_comm_call;
 
@@ -387,6 +388,7 @@ mics_status mics_comm_reduce_scatter_into(mics_comm *comm, const mics_comm_group
  * A counting comm counts a ring's bytes to the next member; ALL_TO_ALL what goes to each.
  * Shapes:  buffer: (group.size, block_elems); incoming: (group.size - 1, block_elems), by owner
  *          (group.size, block_elems), and apart from the buffer.
+ *          ALL_TO_ALL reads block b of `buffer` at element b * stride_elems.
  * Units:   elements of the call's dtype.
  * Needs:   block_elems >= 0; fp32 where sums are made.
  * Returns: as mics_comm_exchange; MICS_ERR_DEVICE.   Collective: over the group.

@@ -295,6 +295,9 @@ typedef struct mics_schedule_spec {
     // MIXED: parameters and gradients are sent as BF16, whatever is given. First-hop reductions are
     // DIRECT, rounded once a stage; over several nodes of several ranks they run in two stages.
     mics_precision precision;
+    // Such a DIRECT sum sends blocks of more elements in chunks of so many, with the same bits: those of
+    // all members are held at once. 0: 2^25, which is 64 MiB; else a multiple of MICS_ALIGNMENT.
+    int64_t sum_chunk_elems;
     mics_comm_dtypes params_dtype; // of parameters: gathers and parameter sync; FP32 or BF16
     mics_comm_dtypes grads_dtype;  // of gradients, inside the gradient group; FP32 or BF16
     // Of gradients at the accumulation boundary. INT8: of the first reduction, with error feedback;
@@ -487,6 +490,13 @@ static inline bool mics_schedule_defers(const mics_schedule *schedule)
     return schedule->spec.mesh.sharding.optimizer < schedule->spec.mesh.ranks &&
            !schedule->spec.all_reduces;
 }
+
+/* Elements of each block that a DIRECT sum sends at once, of `elems`: all of them, or a chunk. Of
+ * numbers that travel as they are held. Pure.
+ *
+ * Needs:   of the spec its sum_chunk_elems; elems >= 0.
+ */
+int64_t mics_schedule_sum_chunk(const mics_schedule_spec *spec, int64_t elems);
 
 /* Whether replica gathers can be early: there are replicas, and sums travel whole. Pure.
  *

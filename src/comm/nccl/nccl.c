@@ -206,8 +206,8 @@ static ncclResult_t send_and_receive(const nccl_comm *self, const nccl_group *ow
     const nccl_library *nccl = self->nccl;
     const size_t elems = (size_t)call->block_elems;
     const ncclDataType_t type = type_of(call->dtype);
-    const void *block = comm_block(call->buffer, to, elems * mics_dtype_bytes(call->dtype));
-    const ncclResult_t sent = nccl->Send(block, elems, type, to, own->comm, stream);
+    const ncclResult_t sent =
+        nccl->Send(comm_outgoing(call, to), elems, type, to, own->comm, stream);
     return goes_on(sent) ? nccl->Recv(incoming, elems, type, from, own->comm, stream) : sent;
 }
 

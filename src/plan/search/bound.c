@@ -447,7 +447,9 @@ mics_status mics_planner_bound(mics_planner *planner, const mics_plan_choice *ch
 // What members of a group send of a class at once, into `max_bytes`.
 static void hold_direct(const unit_class *class, int64_t members, int64_t blocks, size_t *max_bytes)
 {
-    const size_t block_bytes = mics_comm_dtype_bytes(MICS_COMM_BF16, class->padded_elems / blocks);
+    const mics_schedule_spec spec = {.sum_chunk_elems = 0};
+    const size_t block_bytes = mics_comm_dtype_bytes(
+        MICS_COMM_BF16, mics_schedule_sum_chunk(&spec, class->padded_elems / blocks));
     const size_t bytes =
         (size_t)mics_size_round_up((members - 1) * (int64_t)block_bytes, MICS_ALIGNMENT);
     *max_bytes = bytes > *max_bytes ? bytes : *max_bytes;

@@ -216,6 +216,9 @@ static void explain_loss(const mics_planner *planner, const mics_plan_entry *bes
         add(entry, "%.2f %% %s", 100 * fabs(more_us) / best->step_us,
             more_us < 0 ? "faster" : "slower");
         explain_parts(best, more_us, entry);
+        if (more_us < 0 && entry->choice.sums_by_ring &&
+            planner->request.precision == MICS_PRECISION_MIXED)
+            add(entry, "; its rings round sums to 2 bytes at every rank, which mics does not");
     }
     add(entry, "; ");
     if (entry->pipeline.stages > 0)

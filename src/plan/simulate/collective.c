@@ -3,6 +3,7 @@
 // What collectives of a schedule take: the exchanges, then the compressing and adding that their
 // thread does beside them.
 #include "plan/simulate/internal.h"
+#include <math.h>
 
 static mics_collective asked(const mics_schedule *schedule, const mics_cluster *cluster,
                              mics_collective_kind kind, mics_group group, double block_bytes)
@@ -21,11 +22,30 @@ static mics_cost_use price(const mics_schedule *schedule, const mics_cluster *cl
     return mics_cost_collective(cluster, schedule->spec.mesh.ranks, &one);
 }
 
-static mics_cost_use direct_use(const mics_schedule *schedule, const mics_cluster *cluster,
-                                mics_group group, double block_bytes)
+static mics_cost_use times(mics_cost_use use, double count)
 {
-    const mics_collective one = asked(schedule, cluster, MICS_COLLECTIVE_SEND, group, block_bytes);
-    return mics_cost_direct(cluster, schedule->spec.mesh.ranks, &one);
+    use.us *= count;
+    use.beside_us *= count;
+    use.latency_us *= count;
+    use.core_us *= count;
+    for (int t = 0; t < MICS_CLUSTER_TIERS; t++) {
+        use.bytes[t] *= count;
+        use.busy_us[t] *= count;
+    }
+    return use;
+}
+
+// Sums of numbers that travel as they are held are made in chunks.
+static mics_cost_use direct_use(const mics_schedule *schedule, const mics_cluster *cluster,
+                                mics_group group, const mics_step *step)
+{
+    const bool whole = !mics_step_sums(step) || step->dtype.sent != step->dtype.held;
+    const int64_t elems = step->block_elems;
+    const int64_t chunk = whole ? elems : mics_schedule_sum_chunk(&schedule->spec, elems);
+    const double chunks = chunk < elems ? ceil((double)elems / (double)chunk) : 1;
+    const mics_collective one =
+        asked(schedule, cluster, MICS_COLLECTIVE_SEND, group, (double)step->block_bytes / chunks);
+    return times(mics_cost_direct(cluster, schedule->spec.mesh.ranks, &one), chunks);
 }
 
 // ---- what the thread does beside ----
@@ -73,19 +93,6 @@ static void add_local(const mics_cluster *cluster, double bytes, mics_cost_use *
 
 // ---- steps ----
 
-static mics_cost_use half(mics_cost_use use)
-{
-    use.us /= 2;
-    use.beside_us /= 2;
-    use.latency_us /= 2;
-    use.core_us /= 2;
-    for (int t = 0; t < MICS_CLUSTER_TIERS; t++) {
-        use.bytes[t] /= 2;
-        use.busy_us[t] /= 2;
-    }
-    return use;
-}
-
 // A replica scatter, or the replica gather behind it, where both are one all-reduce: of a ring each
 // is half, so of a faster pair of trees too.
 static mics_cost_use all_reduce_half(const mics_schedule *schedule, const mics_cluster *cluster,
@@ -95,7 +102,7 @@ static mics_cost_use all_reduce_half(const mics_schedule *schedule, const mics_c
                                      block_bytes),
                         trees = price(schedule, cluster, MICS_COLLECTIVE_ALL_REDUCE_TREE, group,
                                       block_bytes);
-    return trees.us < both.us ? half(trees) : ring;
+    return trees.us < both.us ? times(trees, 0.5) : ring;
 }
 
 static bool is_all_reduce(const mics_schedule *schedule, const mics_step *step)
@@ -112,7 +119,7 @@ static mics_cost_use exchanges_use(const mics_schedule *schedule, const mics_clu
     if (step->algorithm == MICS_ALGORITHM_DOUBLING || step->algorithm == MICS_ALGORITHM_SHARED)
         return price(schedule, cluster, MICS_COLLECTIVE_ALL_GATHER_DOUBLING, group, block_bytes);
     if (step->algorithm == MICS_ALGORITHM_DIRECT)
-        return direct_use(schedule, cluster, group, block_bytes);
+        return direct_use(schedule, cluster, group, step);
     const mics_cost_use ring =
         price(schedule, cluster,
               mics_step_sums(step) ? MICS_COLLECTIVE_REDUCE_SCATTER : MICS_COLLECTIVE_ALL_GATHER,

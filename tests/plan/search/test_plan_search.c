@@ -748,6 +748,9 @@ static void test_no_row_is_faster(void **state)
                 continue;
             ASSERT_OK(mics_planner_search(f.planner, &space, 1, &result));
             assert_int_equal(result->count, 1);
+            double bytes = 0; // sums in chunks too
+            ASSERT_OK(mics_planner_memory(f.planner, &result->entries[0].choice, &bytes));
+            assert_true(bytes == (double)result->entries[0].memory.total);
             if (row.step_us < result->entries[0].step_us)
                 fail_msg("case %d: %s takes %.3f us, at its sharding %.3f us", (int)i, row.name,
                          row.step_us, result->entries[0].step_us);
