@@ -139,9 +139,14 @@ static mics_status choose_prefetch(mics_memory *memory, mics_run *run, const mic
 }
 
 // Ranks on CPUs compute in host memory. Tests have them copy all the same.
+static bool can_offload(const run_budget *budget)
+{
+    return budget->accelerator.used || getenv("MICS_OFFLOAD_ON_CPU") != NULL;
+}
+
 static mics_status check_offload_device(const mics_run *run, const run_budget *budget)
 {
-    if (run->offload_units == 0 || budget->accelerator.used || getenv("MICS_OFFLOAD_ON_CPU"))
+    if (run->offload_units == 0 || can_offload(budget))
         return MICS_OK;
     return mics_json_fail(run->json, "run.offload_activations", MICS_ERR_UNSUPPORTED,
                           "is %d, but these ranks compute on CPUs, and host memory is where their "
@@ -285,10 +290,12 @@ static bool try_variant(const search *self, const mics_run *as, size_t *bytes_ou
     const mics_status status =
         run_schedule_make(self->memory, as, self->model, self->budget, &schedule);
     mics_log_mute(muted);
-    if (status == MICS_OK)
+    const bool can =
+        status == MICS_OK && schedule->ledger.bytes[MICS_MEM_OFFLOAD] <= self->budget->host_bytes;
+    if (can)
         *bytes_out = schedule->ledger.total;
     mics_schedule_close(schedule);
-    return status == MICS_OK;
+    return can;
 }
 
 // Tries one change and adds its words to the list of what fits.
@@ -364,6 +371,18 @@ static void suggest_recompute(search *self)
         suggest(self, &as, "run.recompute true");
 }
 
+// The fewest further units in host memory that fit.
+static void suggest_offload(search *self)
+{
+    mics_run as = *self->run;
+    char words[48];
+    while (can_offload(self->budget) && as.offload_units < self->model->unit_count) {
+        snprintf(words, sizeof words, "run.offload_activations %d", (int)++as.offload_units);
+        if (suggest(self, &as, words))
+            return;
+    }
+}
+
 // run.memory_limit, where it is what stands in the way.
 static void suggest_limit(search *self, size_t needed)
 {
@@ -404,6 +423,7 @@ static void suggest_all(search *self, size_t needed)
             break;
     }
     suggest_recompute(self);
+    suggest_offload(self);
     if (!suggest_micro_batch(self, *run, "") && run->preference.kind == MICS_PREFERENCE_NONE)
         suggest_sequence(self);
     as.sharding = (mics_sharding){budget->ranks, budget->ranks, budget->ranks};
