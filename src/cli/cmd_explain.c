@@ -382,9 +382,9 @@ static void print_steps(printer *r, const mics_schedule *schedule, bool all_step
         "those named on each\n",
         (int)list->count, mics_schedule_flops(schedule, MICS_PHASE_TRAIN) / 1e9);
     if (schedule->spec.offload_units > 0)
-        printer_text(r,
-                     "  and copy, a fourth one: activations of %d units, to host memory and back\n",
-                     (int)schedule->spec.offload_units);
+        printer_text(
+            r, "  and copy, a fourth one: activations of %d unit%s, to host memory and back\n",
+            (int)schedule->spec.offload_units, text_plural(schedule->spec.offload_units));
     if (schedule->spec.layered_micro_steps > 1)
         printer_text(r, "  %d of %d micro-steps are layered\n",
                      (int)schedule->spec.layered_micro_steps, (int)schedule->spec.micro_steps);

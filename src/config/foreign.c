@@ -89,8 +89,9 @@ static const foreign_group groups[] = {
     {HINT, "the checks are always on", NAMES("zero_optimization.enable_sanity_checks")},
     {HINT, "the state stays in memory, which is checked before the start",
      NAMES("zero_optimization.offload_param", "zero_optimization.offload_optimizer",
-           "zero_optimization.cpu_offload", "zero_optimization.cpu_offload_param",
-           "offload_activations", "sm_activation_offloading", "activation_loading_horizon",
+           "zero_optimization.cpu_offload", "zero_optimization.cpu_offload_param")},
+    {HINT, "what does not fit goes to host memory with run.offload_activations \"auto\"",
+     NAMES("offload_activations", "sm_activation_offloading", "activation_loading_horizon",
            "activation_offloading")},
     {OFF,
      "parameters travel as fp32 or bf16; write \"run\": {\"comm_dtype\": {\"params\": \"bf16\"}} "

@@ -325,13 +325,14 @@ static const key rows[] = {
      .flags = KEY_KEPT,
      .automatic = "auto: the fastest that fits",
      .help = "activation recomputation: true keeps only each unit's input, and runs its forward "
-             "again in backward; a number does so in so many layers; \"attention\" and \"mlp\" "
-             "make again what is cheap to compute, as does \"attention+mlp\"; \"auto\": as much "
-             "as it takes to fit"},
+             "again in backward; a number does so in so many layers, at the end that is faster "
+             "(\"first 4\", \"last 4\" say which); \"attention\" and \"mlp\" make again what is "
+             "cheap to compute; \"attention+mlp+4\" joins them; \"auto\": as little as fits"},
     {INT("run.offload_activations", run.offload_units, 0, 4096, 0,
          .automatic = "auto: as few as fit",
-         .help = "on cuda: units whose activations host memory holds between forward and backward; "
-                 "\"auto\": as few as it takes to fit")},
+         .help =
+             "on cuda: units whose activations host memory holds between forward and backward; "
+             "\"auto\": as few as fit, or in place of a recomputation that is chosen, if faster")},
     {SWITCH("run.share_params", run.share_params, true,
             .help = "ranks that share a node's memory share its parameters, where P fits into a "
                     "node: gathers then copy nothing (CPU only)")},

@@ -254,8 +254,8 @@ static mics_status take_recompute(config *run, const key *row, const mics_json_v
                                    &run->run.recompute_open))
         return fail_value(
             run, row, MICS_ERR_INVALID,
-            "true, false, \"auto\", a number of layers, \"attention\", \"mlp\" or these "
-            "three with \"+\", as in \"attention+mlp+12\"",
+            "true, false, \"auto\", a number of layers from 1 on, \"attention\", \"mlp\" or "
+            "these three with \"+\", as in \"attention+mlp+12\"",
             value);
     return MICS_OK;
 }

@@ -85,6 +85,7 @@ static mics_status open_planner(mics_memory *memory, const mics_run *run, const 
     request.precision = run_budget_precision(budget);
     request.math = math_of(run, budget);
     MICS_TRY(open_cluster(memory, run, budget, &request.cluster));
+    request.cluster.accelerator.host_memory_bytes = (double)budget->host_bytes;
     request.memory_bytes = memory_bytes(budget, &request.cluster.accelerator, unplanned);
     return mics_planner_open(memory, &request, planner_out);
 }

@@ -139,9 +139,14 @@ static mics_status choose_prefetch(mics_memory *memory, mics_run *run, const mic
 }
 
 // Ranks on CPUs compute in host memory. Tests have them copy all the same.
+static bool can_offload(const run_budget *budget)
+{
+    return budget->accelerator.used || getenv("MICS_OFFLOAD_ON_CPU") != NULL;
+}
+
 static mics_status check_offload_device(const mics_run *run, const run_budget *budget)
 {
-    if (run->offload_units == 0 || budget->accelerator.used || getenv("MICS_OFFLOAD_ON_CPU"))
+    if (run->offload_units == 0 || can_offload(budget))
         return MICS_OK;
     return mics_json_fail(run->json, "run.offload_activations", MICS_ERR_UNSUPPORTED,
                           "is %d, but these ranks compute on CPUs, and host memory is where their "
@@ -257,7 +262,9 @@ out:
 bool run_fits_save_copy(const mics_schedule *schedule, const run_budget *budget, size_t copy_bytes)
 {
     if (budget->accelerator.used)
-        return mics_engine_copy_bytes(schedule) + copy_bytes <= budget->host_bytes;
+        return mics_engine_copy_bytes(schedule) + copy_bytes +
+                   schedule->ledger.bytes[MICS_MEM_OFFLOAD] <=
+               budget->host_bytes;
     const size_t states =
         mics_engine_copies_states(schedule) ? mics_engine_copy_bytes(schedule) : 0;
     return schedule->ledger.total + states + copy_bytes <= budget->limit_bytes;
@@ -283,10 +290,12 @@ static bool try_variant(const search *self, const mics_run *as, size_t *bytes_ou
     const mics_status status =
         run_schedule_make(self->memory, as, self->model, self->budget, &schedule);
     mics_log_mute(muted);
-    if (status == MICS_OK)
+    const bool can =
+        status == MICS_OK && schedule->ledger.bytes[MICS_MEM_OFFLOAD] <= self->budget->host_bytes;
+    if (can)
         *bytes_out = schedule->ledger.total;
     mics_schedule_close(schedule);
-    return status == MICS_OK;
+    return can;
 }
 
 // Tries one change and adds its words to the list of what fits.
@@ -343,19 +352,35 @@ static void suggest_sequence(search *self)
     }
 }
 
-// The fewest layers recomputed that fit, or all that there is to recompute.
+// The fewest further layers recomputed that fit, or all that there is to recompute.
 static void suggest_recompute(search *self)
 {
     const int32_t layers = mics_model_computing_units(self->model) - 2;
     mics_run as = *self->run;
-    char words[48];
-    for (as.recompute.units = 1; as.recompute.units <= layers; as.recompute.units++) {
-        snprintf(words, sizeof words, "run.recompute %d", (int)as.recompute.units);
+    const char *quote = mics_recomputes(as.recompute) ? "\"" : "";
+    char form[MICS_RECOMPUTE_BYTES], words[80];
+    while (as.recompute.units < layers) {
+        as.recompute.units++;
+        snprintf(words, sizeof words, "run.recompute %s%s%s", quote,
+                 mics_recompute_text(as.recompute, *quote == '\0', form), quote);
         if (suggest(self, &as, words))
             return;
     }
     as.recompute = mics_recompute_all(true);
-    suggest(self, &as, "run.recompute true");
+    if (self->run->recompute.units != MICS_RECOMPUTE_ALL)
+        suggest(self, &as, "run.recompute true");
+}
+
+// The fewest further units in host memory that fit.
+static void suggest_offload(search *self)
+{
+    mics_run as = *self->run;
+    char words[48];
+    while (can_offload(self->budget) && as.offload_units < self->model->unit_count) {
+        snprintf(words, sizeof words, "run.offload_activations %d", (int)++as.offload_units);
+        if (suggest(self, &as, words))
+            return;
+    }
 }
 
 // run.memory_limit, where it is what stands in the way.
@@ -397,8 +422,8 @@ static void suggest_all(search *self, size_t needed)
         if (suggest(self, &as, words))
             break;
     }
-    if (!mics_recomputes(run->recompute))
-        suggest_recompute(self);
+    suggest_recompute(self);
+    suggest_offload(self);
     if (!suggest_micro_batch(self, *run, "") && run->preference.kind == MICS_PREFERENCE_NONE)
         suggest_sequence(self);
     as.sharding = (mics_sharding){budget->ranks, budget->ranks, budget->ranks};

@@ -77,6 +77,20 @@ wrong 2 "a rank needs" train run.json --ranks 2 --set run.memory_limit=100000
 sed 's/"n_embd": 32/"n_embd": 65536/; s/"n_layer": 2/"n_layer": 200/' model.json >giant.json
 wrong 2 "a rank needs" train run.json --ranks 2 --set model.config=giant.json
 wrong 2 "what fits: raise run.memory_limit to " train run.json --ranks 2 --set run.memory_limit=100000
+# What fits beside layers that are recomputed in part is more of them.
+parts="--ranks 2 --set run.prefetch=0 --set run.recompute"
+limit=$("$mics" explain run.json $parts="mlp+first 2" --json | sed -n 's/.*"total": \([0-9]*\).*/\1/p' | head -n 1)
+wrong 2 'or run.recompute "mlp+first 2"' train run.json $parts=mlp --set run.memory_limit="$limit"
+# And activations in host memory, which tests allow on CPUs, too.
+sed 's/"n_layer": 2/"n_layer": 8/' model.json >layers.json
+deep="--ranks 2 --set model.config=layers.json --set run.prefetch=0"
+export MICS_OFFLOAD_ON_CPU=1
+limit=$("$mics" explain run.json $deep --set run.offload_activations=3 --json |
+    sed -n 's/.*"total": \([0-9]*\).*/\1/p' | head -n 1)
+wrong 2 'or run.offload_activations 3 (' train run.json $deep --set run.memory_limit="$limit"
+unset MICS_OFFLOAD_ON_CPU
+wrong 2 "what fits: " train run.json $deep --set run.memory_limit="$limit"
+grep -q offload wrong.err && fail "what CPUs have no use for is advised: $(cat wrong.err)"
 large="--set train_micro_batch_size_per_gpu=100000 --set gradient_accumulation_steps=1"
 wrong 2 "a rank needs" train run.json --ranks 2 --set train_batch_size=200000 $large \
     --set run.memory_limit=1GiB

@@ -16,7 +16,7 @@ static mics_plan_space space_of(const mics_run *run)
         .recompute_open = run->recompute_open,
         .recompute = run->recompute,
         .offload_given = !run->offload_auto,
-        .offload_units = run->offload_units,
+        .offload_units = run->offload_auto ? 0 : run->offload_units,
         .prefetch_given = !run->prefetch_auto,
         .prefetch = run->prefetch,
         .layered_micro_steps = run->layered_kept > 0 ? run->layered_kept : run->layered_micro_steps,

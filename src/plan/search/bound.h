@@ -46,3 +46,8 @@ enum { MAX_FORMS = 8 };
  * Returns: MICS_OK; MICS_ERR_MEMORY. */
 mics_status fitting_forms(mics_planner *planner, const mics_plan_choice *choice, double bytes,
                           mics_recompute forms_out[MAX_FORMS], int32_t *count_out);
+
+/* The same in place of a choice whose ledger says `bytes`, which do not fit. None of one with
+ * activations in host memory. */
+mics_status smaller_forms(mics_planner *planner, const mics_plan_choice *choice, double bytes,
+                          mics_recompute forms_out[MAX_FORMS], int32_t *count_out);

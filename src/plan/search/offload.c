@@ -12,8 +12,9 @@
 static const double host_share = 0.75;
 
 // Sets the least offload_units with which a choice fits into a rank's memory, and into its part of
-// the node's; whether any does.
-static mics_status choose_units(mics_planner *planner, mics_plan_choice *choice, bool *fits_out)
+// the node's; whether any does. The ledger alone knows of `more` bytes.
+static mics_status choose_units(mics_planner *planner, double more, mics_plan_choice *choice,
+                                bool *fits_out)
 {
     const mics_accelerator *device = &planner->request.cluster.accelerator;
     const double host_bytes =
@@ -27,6 +28,7 @@ static mics_status choose_units(mics_planner *planner, mics_plan_choice *choice,
     choice->offload_units = 0;
     MICS_TRY(planner_of(planner, choice->experts, choice->sequence, &planner));
     MICS_TRY(choice_memory(planner, choice, &bytes));
+    bytes += more;
     MICS_TRY(probe_batch(planner, choice, &batch));
     *fits_out = bytes <= planner->available_bytes;
     while (!*fits_out && choice->offload_units < batch->schedule->offload_max) {
@@ -42,9 +44,13 @@ static mics_status choose_units(mics_planner *planner, mics_plan_choice *choice,
 static mics_status list_around(mics_planner *planner, const mics_plan_space *space,
                                mics_plan_choice way, mics_plan_choice *ways, int32_t *count)
 {
+    mics_plan_entry entry;
+    double known = 0;
     static const mics_recompute forms[] = {
         {0}, {.mlp = true}, {.attention = true, .mlp = true}, {.units = MICS_RECOMPUTE_ALL}};
+    MICS_TRY(mics_planner_evaluate(planner, &way, &entry));
     MICS_TRY(planner_of(planner, way.experts, way.sequence, &planner));
+    MICS_TRY(choice_memory(planner, &way, &known));
     const int32_t first = batch_index(planner, way.micro_batch);
     for (int32_t i = 0; i < 8; i++) {
         bool fits = false;
@@ -54,7 +60,7 @@ static mics_status list_around(mics_planner *planner, const mics_plan_space *spa
         way.micro_steps = (int32_t)micro_steps_of(planner, way.micro_batch);
         way.recompute = forms[i % 4];
         if (!space->recompute_given || mics_recompute_is(space->recompute, way.recompute))
-            MICS_TRY(choose_units(planner, &way, &fits));
+            MICS_TRY(choose_units(planner, (double)entry.memory.total - known, &way, &fits));
         if (fits && way.offload_units > 0)
             ways[(*count)++] = way;
     }

@@ -4,6 +4,7 @@
 // the other is taken off. Collectives do not depend on it, so the least computation is the fastest,
 // or near it.
 #include "plan/search/bound.h"
+#include "plan/search/planner.h"
 #include "schedule/layered.h"
 #include <math.h>
 
@@ -61,4 +62,19 @@ mics_status fitting_forms(mics_planner *planner, const mics_plan_choice *choice,
             forms_out[(*count_out)++] = forms_out[i];
     }
     return MICS_OK;
+}
+
+mics_status smaller_forms(mics_planner *planner, const mics_plan_choice *choice, double bytes,
+                          mics_recompute forms_out[MAX_FORMS], int32_t *count_out)
+{
+    mics_plan_choice plain = *choice;
+    double known = 0, kept = 0;
+    *count_out = 0;
+    if (choice->offload_units > 0)
+        return MICS_OK;
+    plain.recompute = mics_recompute_all(false);
+    MICS_TRY(planner_of(planner, choice->experts, choice->sequence, &planner));
+    MICS_TRY(choice_memory(planner, choice, &known));
+    MICS_TRY(choice_memory(planner, &plain, &kept));
+    return fitting_forms(planner, &plain, kept + bytes - known, forms_out, count_out);
 }

@@ -400,18 +400,34 @@ static mics_status insert_found(search *s, found f)
     return MICS_OK;
 }
 
-static mics_status simulate_candidate(search *s, const candidate *c)
+static mics_status try_choice(search *s, const mics_plan_choice *choice, double *bytes_out)
 {
-    found f = {.choice = c->choice, .inter_bytes = -1};
+    found f = {.choice = *choice, .inter_bytes = -1};
     const batch_probe *probe = NULL;
     mics_memory_ledger ledger;
     mics_planner *of = NULL;
-    MICS_TRY(planner_of(s->planner, c->choice.experts, c->choice.sequence, &of));
-    MICS_TRY(probe_batch(of, &c->choice, &probe));
-    MICS_TRY(time_choice(of, &c->choice, &f.step_us, &ledger));
+    MICS_TRY(planner_of(s->planner, choice->experts, choice->sequence, &of));
+    MICS_TRY(probe_batch(of, choice, &probe));
+    MICS_TRY(time_choice(of, choice, &f.step_us, &ledger));
     s->simulated++;
-    f.memory_bytes = (double)ledger.total; // buffers of compression are in the ledger alone
+    *bytes_out = f.memory_bytes = (double)ledger.total;
     return fits(s, f.memory_bytes) ? insert_found(s, f) : MICS_OK;
+}
+
+// Message buffers are in the ledger alone. What just fits without them takes more recomputation.
+static mics_status simulate_choice(search *s, mics_plan_choice as)
+{
+    mics_recompute forms[MAX_FORMS];
+    double bytes = 0;
+    int32_t count = 0;
+    MICS_TRY(try_choice(s, &as, &bytes));
+    if (!fits(s, bytes) && !s->space->recompute_given)
+        MICS_TRY(smaller_forms(s->planner, &as, bytes, forms, &count));
+    for (int32_t i = 0; i < count; i++) {
+        as.recompute = forms[i];
+        MICS_TRY(try_choice(s, &as, &bytes));
+    }
+    return MICS_OK;
 }
 
 static mics_status simulate_candidates(search *s)
@@ -428,7 +444,7 @@ static mics_status simulate_candidates(search *s)
         if (!fits(s, c->memory_bytes) ||
             (!all && same < s->found_count && is_above(c->bound_us, s->found[same].step_us)))
             continue;
-        MICS_TRY(simulate_candidate(s, c));
+        MICS_TRY(simulate_choice(s, c->choice));
     }
     return MICS_OK;
 }
@@ -439,9 +455,10 @@ static mics_status search_offload(search *s, int32_t count)
     mics_plan_choice ways[MAX_OFFLOAD_WAYS] = {s->smallest.choice};
     for (int32_t i = 0; i < count; i++)
         ways[i] = s->found[i].choice;
+    double bytes = 0;
     MICS_TRY(list_offload(s->planner, s->space, ways, &count));
     for (int32_t i = 0; i < count; i++)
-        MICS_TRY(simulate_candidate(s, &(candidate){.choice = ways[i]}));
+        MICS_TRY(try_choice(s, &ways[i], &bytes));
     return MICS_OK;
 }
 

@@ -108,8 +108,8 @@ static void explain_limit(const mics_planner *planner, mics_plan_entry *entry)
 {
     char host[32];
     if (entry->choice.offload_units > 0)
-        add(entry, "host memory holds activations of %d units, %s a rank; ",
-            (int)entry->choice.offload_units,
+        add(entry, "host memory holds activations of %d unit%s, %s a rank; ",
+            (int)entry->choice.offload_units, entry->choice.offload_units == 1 ? "" : "s",
             mics_size_text((double)entry->memory.bytes[MICS_MEM_OFFLOAD], host, sizeof host));
     add(entry, "limited by %s%s (%.0f %% of the step", work_text(entry->limit),
         stage_text(entry->limit_stage), 100 * entry->limit_us / entry->step_us);

@@ -481,7 +481,8 @@ static void check_forms(fixture *f, const mics_plan_entry *best, int32_t layers)
                     (mics_recompute){units, last == 1, parts % 2 == 1, parts / 2 == 1};
                 ASSERT_OK(mics_planner_memory(f->planner, &choice, &bytes));
                 ASSERT_OK(mics_planner_evaluate(f->planner, &choice, &e));
-                assert_true((size_t)bytes == e.memory.total);
+                assert_true(f->request.coalesce_below > 0 ? (size_t)bytes < e.memory.total
+                                                          : (size_t)bytes == e.memory.total);
                 fitting += e.fits;
                 if (e.fits && best->step_us > e.step_us * (1 + 1e-3))
                     fail_msg("%d%s layers, parts %d: %g us, and the best of %d takes %g",
@@ -493,12 +494,13 @@ static void check_forms(fixture *f, const mics_plan_entry *best, int32_t layers)
     assert_true(fitting > 0);
 }
 
-// What just fits is found exactly: with one layer less it does not fit. Memory is that of one byte
-// less than each number of layers takes, and of as many as it takes.
-static void test_fewest_layers(void **state)
+// What just fits is found exactly, also with messages that units share: with one layer less it does
+// not fit. Memory is that of one byte less than each number of layers takes, and of as many as it
+// takes.
+static void check_fewest_layers(int64_t coalesce_below)
 {
-    (void)state;
     enum { LAYERS = 5 };
+    mics_plan_entry e;
     const mics_plan_space space = {.sharding = {2, 2, 4},
                                    .micro_batch = 4,
                                    .prefetch_given = true,
@@ -513,15 +515,15 @@ static void test_fewest_layers(void **state)
                                .layered_micro_steps = 2};
     fixture f;
     open_plans(&f, 2, 2, 64);
+    f.request.coalesce_below = coalesce_below;
     for (int i = 0; i <= 2 * LAYERS + 1; i++) {
         mics_plan_result *result = NULL;
-        double bytes = 0;
         f.request.memory_bytes = 0;
         ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
         choice.recompute = (mics_recompute){i / 2, false, false, false};
-        ASSERT_OK(mics_planner_memory(f.planner, &choice, &bytes));
+        ASSERT_OK(mics_planner_evaluate(f.planner, &choice, &e));
         mics_planner_close(f.planner);
-        f.request.memory_bytes = bytes - i % 2;
+        f.request.memory_bytes = (double)e.memory.total - i % 2;
         ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
         ASSERT_OK(mics_planner_search(f.planner, &space, 1, &result));
         if (i == 2 * LAYERS + 1 && result->count == 0) {
@@ -535,14 +537,21 @@ static void test_fewest_layers(void **state)
         assert_true(i > 0 || !mics_recomputes(less.recompute));
         if (less.recompute.units > 0 && less.recompute.units <= LAYERS) {
             less.recompute.units--;
-            ASSERT_OK(mics_planner_memory(f.planner, &less, &bytes));
-            assert_true(bytes > f.request.memory_bytes);
+            ASSERT_OK(mics_planner_evaluate(f.planner, &less, &e));
+            assert_false(e.fits);
         }
         mics_plan_result_close(result);
         mics_planner_close(f.planner);
     }
     f.planner = NULL;
     close_plans(&f);
+}
+
+static void test_fewest_layers(void **state)
+{
+    (void)state;
+    check_fewest_layers(0);
+    check_fewest_layers(1 << 20);
 }
 
 // A number that is given stands, at the end that is faster.
