@@ -106,7 +106,7 @@ contains novel.err "of 3584 or 8 experts, and an LM head of its own"
 sed 's/"model_type": "phimoe", //' phimoe.json >typeless.json
 # Where nothing of the family fits, the rival that does is named: in one answer, of several clusters and of a sweep.
 cat >broad.json <<'END'
-{"model_type": "phi3", "hidden_size": 24576, "intermediate_size": 106496, "num_attention_heads": 192, "num_key_value_heads": 8,
+{"model_type": "phi3", "hidden_size": 28672, "intermediate_size": 124160, "num_attention_heads": 224, "num_key_value_heads": 8,
  "num_hidden_layers": 10, "vocab_size": 32000, "hidden_act": "silu"}
 END
 run 2 broad "$mics" plan broad.json --cluster p5.48xlarge:8
