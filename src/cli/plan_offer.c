@@ -222,8 +222,8 @@ static void print_signs(const printer *r, const mics_plan_offers *offers)
     printer_text(r, "\n*: none of the others is both faster and cheaper. Times are typical.\n%s",
                  missed ? "!: misses the goal.\n" : "");
     printer_text(
-        r, "micro-batches: sequences of one x micro-steps, rec: recomputed; batch: sequences a "
-           "step of all ranks.\n");
+        r, "micro-batches: sequences of one x micro-steps; rec: recomputed, off: activations in "
+           "host memory, both;\nbatch: sequences a step of all ranks.\n");
     if (raised)
         printer_text(r, "+: raised from %lld sequences to what so many ranks can share evenly.\n",
                      (long long)offers->items[0].batch_asked);

@@ -64,11 +64,10 @@ static short_text recompute_text(mics_recompute r)
 
 short_text cli_plan_batch(const mics_plan_choice *choice)
 {
-    const short_text offload = text_of(" off %d", (int)choice->offload_units);
-    return text_of("%lld x %d%s%s%s", (long long)choice->micro_batch, (int)choice->micro_steps,
-                   mics_recomputes(choice->recompute) ? " rec " : "",
-                   mics_recomputes(choice->recompute) ? recompute_text(choice->recompute).text : "",
-                   choice->offload_units > 0 ? offload.text : "");
+    static const char *const words[] = {"", " rec", " off", " both"};
+    const int32_t which = mics_recomputes(choice->recompute) + 2 * (choice->offload_units > 0);
+    return text_of("%lld x %d%s", (long long)choice->micro_batch, (int)choice->micro_steps,
+                   words[which]);
 }
 
 // ---- a choice ----

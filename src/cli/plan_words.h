@@ -17,5 +17,5 @@ short_text cli_plan_figure(double value);
 /* Four digits, and large ones whole. */
 short_text cli_plan_rate(double value);
 
-/* "32 x 2 rec": micro-batch, micro-steps, recomputed. */
+/* "32 x 2 rec": micro-batch, micro-steps, recomputed; "off": activations in host memory; "both". */
 short_text cli_plan_batch(const mics_plan_choice *choice);

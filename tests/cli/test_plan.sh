@@ -106,8 +106,8 @@ contains novel.err "of 3584 or 8 experts, and an LM head of its own"
 sed 's/"model_type": "phimoe", //' phimoe.json >typeless.json
 # Where nothing of the family fits, the rival that does is named: in one answer, of several clusters and of a sweep.
 cat >broad.json <<'END'
-{"model_type": "phi3", "hidden_size": 28672, "intermediate_size": 124160, "num_attention_heads": 224, "num_key_value_heads": 8,
- "num_hidden_layers": 10, "vocab_size": 32000, "hidden_act": "silu"}
+{"model_type": "phi3", "hidden_size": 24576, "intermediate_size": 106496, "num_attention_heads": 192, "num_key_value_heads": 8,
+ "num_hidden_layers": 16, "vocab_size": 32000, "hidden_act": "silu"}
 END
 run 2 broad "$mics" plan broad.json --cluster p5.48xlarge:8
 contains broad.err "; megatron t8"
@@ -364,7 +364,7 @@ sed 's/"hidden_size": 1024/"hidden_size": 8192/; s/3584/28672/; s/"num_local_exp
     phimoe.json >many_experts.json
 refused "a step; mics cannot run it" many_experts.json --cluster p4d.24xlarge:64
 grep -q '; megatron t[0-9c]* p[0-9]* d[0-9]*e[0-9]* .*would take' refused.err || fail "no plan of spread experts"
-refused "64 such nodes would do (with a batch of at least 512)" many_experts.json --cluster p5.48xlarge:4
+refused "32 such nodes would do (with a batch of at least 256)" many_experts.json --cluster p5.48xlarge:4
 refused "no point of the sweep" plan.json --cluster p4d.24xlarge --sweep nodes=1,2 --set model.config=huge.json
 
 # ---- "sharding": "auto" ----
