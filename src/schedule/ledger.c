@@ -130,7 +130,7 @@ static mics_group step_group(const mics_schedule *schedule, const mics_step *ste
 
 int64_t mics_schedule_sum_chunk(const mics_schedule_spec *spec, int64_t elems)
 {
-    const int64_t most = spec->sum_chunk_elems > 0 ? spec->sum_chunk_elems : (int64_t)1 << 25;
+    const int64_t most = spec->sum_chunk_elems > 0 ? spec->sum_chunk_elems : (int64_t)1 << 26;
     return elems < most ? elems : most;
 }
 

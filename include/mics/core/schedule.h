@@ -296,7 +296,7 @@ typedef struct mics_schedule_spec {
     // DIRECT, rounded once a stage; over several nodes of several ranks they run in two stages.
     mics_precision precision;
     // Such a DIRECT sum sends blocks of more elements in chunks of so many, with the same bits: those of
-    // all members are held at once. 0: 2^25, which is 64 MiB; else a multiple of MICS_ALIGNMENT.
+    // all members are held at once. 0: 2^26, which is 128 MiB; else a multiple of MICS_ALIGNMENT.
     int64_t sum_chunk_elems;
     mics_comm_dtypes params_dtype; // of parameters: gathers and parameter sync; FP32 or BF16
     mics_comm_dtypes grads_dtype;  // of gradients, inside the gradient group; FP32 or BF16
