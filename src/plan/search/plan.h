@@ -155,12 +155,12 @@ typedef struct mics_plan_space {
     int32_t prefetch;            // where given
     int32_t prefetch_least;      // units gathered ahead
     int32_t layered_micro_steps; // > 0: this one alone
+    int32_t offload_units;       // where given
+    mics_recompute recompute;    // where given
     bool layered_by_rule;        // else: as many as training takes by itself (mics_planner_layered)
     bool recompute_given;        // `recompute` alone
     bool recompute_open;         // (with it) of its units, at either end
-    mics_recompute recompute;
     bool offload_given; // `offload_units` alone; else as few as fit, in place of recomputation
-    int32_t offload_units;
     bool prefetch_given;
     // Not given: gathers and reductions either way, the boundary in two stages.
     bool collectives_given, gather_two_stage, reduce_two_stage, boundary_two_stage;
