@@ -3,9 +3,9 @@
 // Chats on every mesh, packed and not: the losses are those of one rank. Packed they are those of the
 // same chats in sequences of their own. Memory is what the schedule says, to the byte.
 #include "base/capture.h"
+#include "exact.h"
 #include "mics/run.h"
 #include "run/settings.h"
-#include "test.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,10 +76,7 @@ static mics_status open_job(mics_memory *memory, chat_run *run, mics_job **job_o
                                 .ranks = run->ranks,
                                 .nodes = run->nodes,
                                 .callbacks = {.ctx = run, .step = on_step}};
-    mics_log_set_sink(capture_lines, run->lines);
-    const mics_status status = mics_job_open(&spec, job_out);
-    mics_log_set_sink(NULL, NULL);
-    return status;
+    return open_told(&spec, run->lines, job_out);
 }
 
 static void go(chat_run *run)
@@ -90,14 +87,7 @@ static void go(chat_run *run)
     ASSERT_OK(mics_memory_open(&memory));
     if (open_job(memory, run, &job) != MICS_OK)
         fail_msg("%s", run->lines);
-    ASSERT_OK(mics_job_train(job, run->until));
-    run->facts = mics_job_facts_get(job);
-    const mics_memory_ledger *ledger = &mics_job_schedule(job)->ledger;
-    for (int tag = 0; tag < MICS_MEM_HOST; tag++)
-        assert_int_equal(run->facts.peak_bytes[tag], ledger->bytes[tag]);
-    if (run->until > 0)
-        ASSERT_OK(mics_job_save(job));
-    ASSERT_OK(mics_job_close(job));
+    run->facts = train_exactly(job, run->until);
     assert_int_equal(mics_memory_close(memory), 0);
 }
 

@@ -3,9 +3,9 @@
 // Batches that ranks and micro-batches do not divide: rows beyond the batch count nothing, in losses,
 // gradients and figures of routers, so every mesh trains as one rank does.
 #include "base/capture.h"
+#include "exact.h"
 #include "mics/run.h"
 #include "run/settings.h"
-#include "test.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,10 +74,7 @@ static mics_status open_job(mics_memory *memory, uneven_run *run, mics_job **job
         .ranks = run->ranks,
         .nodes = run->nodes,
         .callbacks = {.ctx = run, .step = on_step, .validation = on_validation}};
-    mics_log_set_sink(capture_lines, run->lines);
-    const mics_status status = mics_job_open(&spec, job_out);
-    mics_log_set_sink(NULL, NULL);
-    return status;
+    return open_told(&spec, run->lines, job_out);
 }
 
 // Memory is checked against what the schedule says to the byte, and each step what it sends.
@@ -89,14 +86,7 @@ static void go(uneven_run *run)
     ASSERT_OK(mics_memory_open(&memory));
     if (open_job(memory, run, &job) != MICS_OK)
         fail_msg("%s", run->lines);
-    ASSERT_OK(mics_job_train(job, run->until));
-    const mics_job_facts facts = mics_job_facts_get(job);
-    const mics_memory_ledger *ledger = &mics_job_schedule(job)->ledger;
-    for (int tag = 0; tag < MICS_MEM_HOST; tag++)
-        assert_int_equal(facts.peak_bytes[tag], ledger->bytes[tag]);
-    if (run->until > 0)
-        ASSERT_OK(mics_job_save(job));
-    ASSERT_OK(mics_job_close(job));
+    train_exactly(job, run->until);
     assert_int_equal(mics_memory_close(memory), 0);
 }
 
