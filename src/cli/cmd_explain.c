@@ -138,11 +138,11 @@ static void print_sequences(printer *r, const mics_job *job)
     const mics_schedule_spec *spec = &mics_job_schedule(job)->spec;
     const int32_t ranks = spec->mesh.sequence, data_ranks = spec->mesh.ranks / ranks;
     if (ranks > 1)
-        printer_text(
-            r,
-            "  %d ranks share each sequence, with %lld positions each; %d data rank%s read "
-            "sequences of their own\n",
-            (int)ranks, (long long)spec->batch.length, (int)data_ranks, text_plural(data_ranks));
+        printer_text(r,
+                     "  %d ranks share each sequence, with %lld positions each; %d data %s "
+                     "sequences of their own\n",
+                     (int)ranks, (long long)spec->batch.length, (int)data_ranks,
+                     data_ranks == 1 ? "rank reads" : "ranks read");
     PRINTER_OBJECT(r, "sequence", cell_int("ranks", ranks),
                    cell_int("positions", spec->batch.length), cell_int("data_ranks", data_ranks));
 }
