@@ -282,7 +282,7 @@ static mics_status gather_job(mics_engine *engine, mics_stream stream)
     (void)stream;
     const struct replicas *self = engine->replicas;
     const mics_comm_group over = {
-        .group = mics_mesh_group(mesh_of(engine), MICS_AXIS_WORLD, MICS_SCOPE_WHOLE, engine->rank),
+        .group = mics_mesh_group(mesh_of(engine), MICS_AXIS_ISLAND, MICS_SCOPE_WHOLE, engine->rank),
         .what = self->what};
     const mics_status status = mics_comm_all_gather_doubling(engine->spec.comm, &over, self->buffer,
                                                              self->work, self->block_bytes);

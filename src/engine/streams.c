@@ -76,7 +76,7 @@ mics_status worker_open(mics_engine *engine)
 {
     MICS_TRY(open_locks(engine));
     engine->home =
-        mics_mesh_spans_nodes(&engine->schedule->spec.mesh, MICS_AXIS_WORLD, MICS_SCOPE_WHOLE)
+        mics_mesh_spans_nodes(&engine->schedule->spec.mesh, MICS_AXIS_ISLAND, MICS_SCOPE_WHOLE)
             ? MICS_STREAM_INTER
             : MICS_STREAM_INTRA;
     for (int stream = MICS_STREAM_COMPUTE + 1; stream < MICS_STREAMS; stream++) {

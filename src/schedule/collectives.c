@@ -136,7 +136,7 @@ static bool gathers_round(const builder *b, int32_t unit)
 static mics_comm_dtype second_hop_sends(const builder *b, const mics_step *step)
 {
     const mics_sharding *s = sharding_of(b, step->unit);
-    const bool nodes = b->spans_nodes[MICS_AXIS_WORLD][MICS_SCOPE_WHOLE];
+    const bool nodes = b->spans_nodes[MICS_AXIS_ISLAND][MICS_SCOPE_WHOLE];
     const mics_comm_dtype dtype = hop_of(b, step, b->schedule->spec.boundary_dtype);
     if (dtype != MICS_COMM_INT8)
         return dtype;

@@ -121,7 +121,7 @@ static mics_status check_place(const validator *v, const mics_step *step)
     if (spans != (step->stream == MICS_STREAM_INTER))
         return validator_broken(v, 2, "its group is not of its stream");
     if (step->kind == MICS_STEP_AGREE)
-        return step->axis == MICS_AXIS_WORLD && step->stage == MICS_STAGE_WHOLE
+        return step->axis == MICS_AXIS_ISLAND && step->stage == MICS_STAGE_WHOLE
                    ? MICS_OK
                    : validator_broken(v, 2, "not all ranks agree");
     return group_of(v, step).size > 1 ? MICS_OK

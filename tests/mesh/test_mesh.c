@@ -346,7 +346,7 @@ static void check_hierarchy(const mics_mesh *mesh)
     for (int32_t rank = 0; rank < mesh->ranks; rank++) {
         const mics_group between =
             mics_mesh_group(mesh, MICS_AXIS_PARTITION, MICS_SCOPE_INTER, rank);
-        const mics_group node = mics_mesh_group(mesh, MICS_AXIS_WORLD, MICS_SCOPE_INTRA, rank);
+        const mics_group node = mics_mesh_group(mesh, MICS_AXIS_ISLAND, MICS_SCOPE_INTRA, rank);
         const int32_t begin = node.index * between.size;
         for (int32_t member = 0; member < between.size; member++) {
             const int32_t other = mics_group_rank(between, member);
@@ -474,7 +474,7 @@ static void test_names(void **state)
     assert_string_equal(mics_group_text(MICS_AXIS_REPLICATION, MICS_SCOPE_INTER),
                         "replication group, inter-node");
     assert_string_equal(mics_group_text(MICS_AXES, MICS_SCOPE_WHOLE), "unknown group");
-    assert_string_equal(mics_group_text(MICS_AXIS_WORLD, MICS_SCOPES), "unknown group");
+    assert_string_equal(mics_group_text(MICS_AXIS_ISLAND, MICS_SCOPES), "unknown group");
     for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++)
         assert_non_null(mics_group_text((mics_group_axis)(i / MICS_SCOPES),
                                         (mics_group_scope)(i % MICS_SCOPES)));

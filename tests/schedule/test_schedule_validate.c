@@ -260,7 +260,7 @@ static void wait_for_its_own_stream(mics_schedule *s)
 
 static void reduce_over_the_world(mics_schedule *s)
 {
-    find(s, MICS_STEP_REDUCE, MICS_STAGE_WHOLE, 0)->axis = MICS_AXIS_WORLD;
+    find(s, MICS_STEP_REDUCE, MICS_STAGE_WHOLE, 0)->axis = MICS_AXIS_ISLAND;
 }
 
 static void gather_alone(mics_schedule *s)

@@ -70,7 +70,8 @@ typedef struct mics_engine_spec {
     // Of an optimizer that takes matrices whole: the rate of all other parameters over theirs. 0:
     // the same.
     double other_rate;
-    float clip; // largest global gradient norm; 0: no clipping
+    float clip;                     // largest global gradient norm; 0: no clipping
+    float outer_lr, outer_momentum; // of meetings (mics_outer): Nesterov's step
     // Where it computes, opened with mics_engine_events events; NULL: the CPU. A device with memory
     // of its own needs a schedule for accelerators, and a comm whose collectives take its buffers.
     mics_device *device;
@@ -162,6 +163,72 @@ typedef struct mics_step_limits {
     // MICS_ERR_NUMERIC is not logged: the caller does, with mics_engine_explain.
     bool silent;
 } mics_step_limits;
+
+// ---- local steps: of a schedule whose mesh has several islands ----
+
+// What all ranks of the world know together of a training step: as mics_step_result and
+// mics_agreement, over all islands. Known one step later (AGREE_WORLD), or by mics_engine_complete.
+typedef struct mics_world_result {
+    int64_t step;     // 0: none yet
+    double loss;      // mean over the tokens, or pairs, of all islands that count
+    double grad_norm; // root of the mean of the islands' squared norms
+    int64_t counted;
+    int64_t memory_peak_bytes;
+    uint32_t told;
+    int32_t updated; // islands whose verdict was MICS_VERDICT_UPDATED
+    double router_sums[MICS_ROUTER_SUMS];
+    double preference_sums[MICS_PREFERENCE_SUMS];
+} mics_world_result;
+
+/* The newest one: the same on every rank of the world. Of one island: that of the newest step.
+ *
+ * Returns: never NULL.     Owns: the engine; valid until the next step or completion.
+ */
+const mics_world_result *mics_engine_world(const mics_engine *engine);
+
+/* All units meet now, of the state after the newest step: where a run ends. Anchors and masters are
+ * then the same on all islands. Includes mics_engine_complete. Nothing to do in one island.
+ *
+ * Returns: as mics_engine_complete.        Collective: over the world.     Blocks: yes.
+ */
+mics_status mics_engine_meet(mics_engine *engine);
+
+/* Swaps anchors and masters, so that parameters are the agreed ones: to evaluate, export or sample.
+ * Called again it swaps back, to the same bits. No step in between. Includes mics_engine_complete,
+ * before and after.
+ *
+ * Returns: as mics_engine_complete.        Collective: over the island.    Blocks: yes.
+ */
+mics_status mics_engine_swap_agreed(mics_engine *engine);
+
+// Where meetings stand, for checkpoints. Arrays are the engine's; the caller reads them between
+// steps, and before the first step writes them, all ranks alike.
+typedef struct mics_outer_state {
+    int64_t *met;     // the newest training step whose list's meetings are done
+    int64_t *counted; // (windows, islands): tokens that counted since those units met
+    int32_t windows, islands;
+} mics_outer_state;
+mics_outer_state mics_engine_outer_state(const mics_engine *engine);
+
+// What one rank holds for a unit's meetings, in the host's memory or a host copy (as
+// mics_engine_download and mics_engine_upload make them), cut at the unit's own length.
+typedef struct mics_engine_outer_shard {
+    mics_range range; // of the anchor: the optimizer shard's
+    float *anchor;
+    mics_range met; // of the momentum: 1 / world of the unit
+    float *momentum;
+} mics_engine_outer_shard;
+
+/* Those of a unit; NULL in place of numbers, and empty ranges, where it does not meet.
+ *
+ * Needs:   0 <= unit < units of the model.
+ * Owns:    as mics_engine_optimizer_shard_get.
+ */
+mics_engine_outer_shard mics_engine_outer_shard_get(const mics_engine *engine, int32_t unit);
+
+/* Anchors become what masters are, momentum and tokens 0: as training begins, or where a checkpoint
+ * of another number of islands is taken over.      Collective: no. */
+mics_status mics_engine_set_anchors(mics_engine *engine);
 
 /* Allocates everything that a run needs, as the schedule's ledger says, and starts the
  * communication threads. Parameters and optimizer state are 0.
@@ -419,7 +486,8 @@ typedef enum mics_replica_state {
     MICS_REPLICA_MOMENTS,
     MICS_REPLICA_PARAMS,
     MICS_REPLICA_STATES,
-    MICS_REPLICA_GRADS = MICS_REPLICA_STATES // after the second hop; see mics_engine_compare_grads
+    MICS_REPLICA_GRADS = MICS_REPLICA_STATES, // after the second hop; mics_engine_compare_grads
+    MICS_REPLICA_ANCHORS                      // over islands: what they agreed on
 } mics_replica_state;
 
 /* "masters", "moments", "parameters", "gradients after the second hop"; never NULL. */

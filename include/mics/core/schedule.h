@@ -70,6 +70,18 @@ typedef enum mics_step_kind {
     MICS_STEP_UPDATE,             // compute: optimizer on a unit's shard
     MICS_STEP_STORE, // copy: what a unit keeps for its backward, to host memory, behind its forward
     MICS_STEP_FETCH, // copy: the same back to its place in the arena, ahead of its backward
+    // comm: parameter sync as a change (mics_schedule_spec.delta_sync): before it, the bytes of each
+    // member's coded block to all members
+    MICS_STEP_SIZES,
+    // Local steps (mics_outer): what became of the step before, from every rank of the world to all
+    // (comm); then what a unit's meeting takes, all in one list.
+    MICS_STEP_AGREE_WORLD,
+    MICS_STEP_MEET_CHANGE,  // compute: anchor less masters, times the island's tokens, in a message
+    MICS_STEP_MEET_SCATTER, // comm: reduce-scatter of the rank's 1 / ranks of it over islands
+    MICS_STEP_MEET_UPDATE,  // compute: outer step on the rank's 1 / world, into the message
+    MICS_STEP_MEET_GATHER,  // comm: all-gather of that over islands
+    MICS_STEP_MEET_SPREAD,  // comm: all-gather over the optimizer shard's replicas in the island
+    MICS_STEP_MEET_ADOPT,   // compute: anchor and masters become the new anchor
     MICS_STEP_KINDS
 } mics_step_kind;
 
@@ -121,7 +133,11 @@ typedef struct mics_step_part {
 typedef struct mics_step {
     mics_step_kind kind;
     mics_stream stream;
-    int32_t unit;                       // -1: none
+    int32_t unit; // -1: none
+    // In which training steps it runs, see mics_step_is_due: every `period` ones; 0: in each.
+    int32_t period, offset;
+    int32_t state; // MEET_*: 0: what the anchor is of; k: state k - 1 of the optimizer
+    bool coded;    // PARAM_SYNC: blocks travel as changes, of the bytes that SIZES before it told
     int32_t micro_step;                 // -1: at the accumulation boundary
     int32_t wait[MICS_STREAMS];         // steps that must be done first, by index; -1: none
     mics_step_use uses[MICS_STEP_USES]; // compute: units read or differentiated; comm: uses[0]
@@ -148,6 +164,20 @@ typedef struct mics_step {
     // 0: `unit` alone. A member's block of the message is its blocks of all units, in their order.
     int32_t member_at, member_count;
 } mics_step;
+
+/* Whether a step of the list runs in training step number `number` (from 1 on). A meeting is of what
+ * the training step before left, so there is none in the first one. What waits for a step that does
+ * not run does not wait. Pure. */
+static inline bool mics_step_is_due(const mics_step *step, int64_t number)
+{
+    return step->period == 0 || (number > 1 && (number - 1) % step->period == step->offset);
+}
+
+/* Whether a step is a part of a unit's meeting. Pure. */
+static inline bool mics_step_meets(const mics_step *step)
+{
+    return step->kind >= MICS_STEP_MEET_CHANGE && step->kind <= MICS_STEP_MEET_ADOPT;
+}
 
 /* Whether a step is a computation. Pure. */
 static inline bool mics_step_is_compute(const mics_step *step)
@@ -263,6 +293,26 @@ typedef struct mics_recompute {
 
 enum { MICS_RECOMPUTE_ALL = INT32_MAX, MICS_RECOMPUTE_BYTES = 48 };
 
+// Local steps: islands (mics_mesh.islands) train for themselves, and meet. An *anchor* is what they
+// agreed on last. In its meeting a unit's change since then, anchor less masters, is averaged over
+// the islands by the tokens that counted in them; an outer Nesterov step with that as its gradient
+// gives the new anchor, and masters become it.
+// A unit meets every `every` steps. Fragment f of the units begins after every / fragments * f steps
+// of a period (rounded down); its units follow each other over `overlap_steps` lists, about as many
+// elements in each. Each meeting is in one list, of the training step behind the state that meets:
+// behind the update that this list has at its head; or, where there is none, at its head. If
+// overlap_steps is 0, forward waits for it. Else it runs beside computation, and masters become the
+// new anchor ahead of that training step's own update: its gradients are of the masters that met.
+// Source: DiLoCo, arXiv:2311.08105; Streaming DiLoCo, arXiv:2501.18512; moments: DES-LOC,
+// arXiv:2505.22549.
+typedef struct mics_outer {
+    int32_t every;         // 0: no local steps
+    int32_t fragments;     // 1 to every
+    int32_t overlap_steps; // 0 to every
+    int32_t moments_every; // periods between two means of the optimizer's states; 0: none
+    mics_comm_dtype dtype; // of changes on the link; below FP32 with error feedback
+} mics_outer;
+
 typedef struct mics_schedule_spec {
     // Outlives the schedule; the schedule's own spec has it as `mesh` spreads its experts
     // (mics_model_spread).
@@ -330,6 +380,10 @@ typedef struct mics_schedule_spec {
     // Of pairs: the micro-batch is even, and backward of the last unit first computes both rows'
     // losses.
     mics_preference preference;
+    mics_outer outer; // of a mesh of several islands
+    // Parameter sync of bf16 parameters sends changes, coded without loss (comm/delta). Bits are the
+    // same.
+    bool delta_sync;
     // (optional) A schedule of the same model, batch, precision, accelerator, recompute, offload_units,
     // optimizer, state_dtype, preference and evaluation_only, whose activation offsets are taken over: most
     // of the work of short lists. Read by mics_schedule_open alone; NULL in the schedule's own spec.
@@ -361,6 +415,20 @@ typedef struct mics_round {
     int32_t index;     // of the unit among them
     int32_t busiest;   // owner with the most FLOPs
 } mics_round;
+
+// What a unit's meetings take: places in the arena of MICS_MEM_OUTER, floats; -1: none.
+typedef struct mics_meeting {
+    int64_t anchor;   // of the optimizer shard
+    int64_t momentum; // the outer one, of the rank's 1 / world of the unit
+    // Error feedback below FP32: of what the scatter sends, 1 / ranks; of what the gather sends,
+    // 1 / world.
+    int64_t sent_residual, met_residual;
+    // Of the optimizer shard, and behind it as much for each state of the optimizer where these meet;
+    // units that never meet in one list share places.
+    int64_t message;
+    int32_t offset; // in the period: mics_step.offset
+    int32_t window; // number of that offset among all that units have, from 0 on
+} mics_meeting;
 
 typedef struct mics_schedule {
     mics_memory *memory;
@@ -399,11 +467,20 @@ typedef struct mics_schedule {
     int64_t momentum_elems; // floats: momentum of the largest round; 0: none
     int64_t *residual_at;   // by unit: int8's rounding errors (error feedback), floats; -1: none
     int64_t residual_elems;
-    int32_t *members; // units of steps that stand for several
+    mics_meeting *meetings; // by unit; NULL: no local steps
+    int64_t outer_elems;    // of the arena of MICS_MEM_OUTER, floats
+    int32_t *members;       // units of steps that stand for several
     int32_t member_count;
     mics_memory_ledger ledger;
     mics_bytes kind_bytes[MICS_PHASES][MICS_STEP_KINDS][MICS_STAGES]; // sent by all ranks together
 } mics_schedule;
+
+/* Training steps after which lists repeat: outer.every, times moments_every where states meet; 1
+ * without local steps. Pure. */
+int32_t mics_schedule_period(const mics_schedule *schedule);
+
+/* Different offsets of meetings in a period; 0 without local steps. Pure. */
+int32_t mics_schedule_windows(const mics_schedule *schedule);
 
 /* Ranks that together hold a unit's block once or several times: 1 / E of all for experts. Pure.
  *
@@ -694,6 +771,16 @@ size_t mics_schedule_node_unit_bytes(const mics_mesh *mesh, mics_optimizer_kind 
  * Needs:   0 <= rank < ranks of the mesh.
  */
 mics_bytes mics_schedule_rank_bytes(const mics_schedule *schedule, mics_phase phase, int32_t rank);
+
+/* The same of training step number `number`, in which units meet or do not; mics_schedule_rank_bytes
+ * is of a training list without a meeting. Pure.
+ *
+ * Needs:   0 <= rank < mics_mesh_world of the mesh; number >= 1.
+ */
+mics_bytes mics_schedule_rank_bytes_in(const mics_schedule *schedule, int32_t rank, int64_t number);
+
+/* What all ranks send in the meetings of a period: of the training steps behind the first. Pure. */
+mics_bytes mics_schedule_meeting_bytes(const mics_schedule *schedule);
 
 /* The same over all ranks: what metrics.jsonl reports. Pure. */
 mics_bytes mics_schedule_all_bytes(const mics_schedule *schedule, mics_phase phase);

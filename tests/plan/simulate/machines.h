@@ -109,7 +109,7 @@ static inline mics_step hand_gather(mics_step_kind kind, mics_stream stream, mic
 // The last stage of a gather over the world, inside the node.
 static inline mics_step hand_node_gather(size_t bytes)
 {
-    mics_step step = hand_gather(MICS_STEP_GATHER, MICS_STREAM_INTRA, MICS_AXIS_WORLD, bytes);
+    mics_step step = hand_gather(MICS_STEP_GATHER, MICS_STREAM_INTRA, MICS_AXIS_ISLAND, bytes);
     step.stage = MICS_STAGE_INTRA;
     return step;
 }

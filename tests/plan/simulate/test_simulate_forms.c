@@ -257,7 +257,7 @@ static const mics_simulation *two_gathers(world *w, mics_cost_use *intra, mics_c
 {
     mics_step steps[] = {
         hand_node_gather(100000),
-        hand_gather(MICS_STEP_PARAM_SYNC, MICS_STREAM_INTER, MICS_AXIS_WORLD, 80000)};
+        hand_gather(MICS_STEP_PARAM_SYNC, MICS_STREAM_INTER, MICS_AXIS_ISLAND, 80000)};
     const mics_simulation *s = hand_simulate(w, steps, 2, NULL);
     *intra = collective_use(w->schedule, &w->cluster, &plain, &steps[0]);
     *inter = collective_use(w->schedule, &w->cluster, &plain, &steps[1]);
@@ -350,7 +350,7 @@ static void test_exchanges_of_several_sizes(void **state)
     w.cluster.accelerator.launch_us = 0;
     mics_step steps[4];
     for (int i = 0; i < 4; i++) {
-        steps[i] = hand_gather(MICS_STEP_ALL_TO_ALL, MICS_STREAM_INTRA, MICS_AXIS_WORLD,
+        steps[i] = hand_gather(MICS_STEP_ALL_TO_ALL, MICS_STREAM_INTRA, MICS_AXIS_ISLAND,
                                i % 2 == 0 ? 4096 : 1 << 20);
         steps[i].algorithm = MICS_ALGORITHM_DIRECT;
     }

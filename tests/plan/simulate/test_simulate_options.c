@@ -43,7 +43,7 @@ static void test_agreement_by_doubling(void **state)
         world_open(&w, nodes[n], 2, (mics_sharding){2, 2, 2});
         const mics_collective rounds = {
             .kind = MICS_COLLECTIVE_ALL_GATHER_DOUBLING,
-            .group = mics_mesh_group(&w.spec.mesh, MICS_AXIS_WORLD, MICS_SCOPE_WHOLE, 0),
+            .group = mics_mesh_group(&w.spec.mesh, MICS_AXIS_ISLAND, MICS_SCOPE_WHOLE, 0),
             .block_bytes = sizeof(mics_agreement)};
         const double us = mics_cost_collective(&w.cluster, w.spec.mesh.ranks, &rounds).us;
         for (int tree = 0; tree < 2; tree++) {
@@ -77,7 +77,7 @@ static void test_all_reduces_take_trees(void **state)
     for (int32_t u = 0; u < w.model->unit_count; u++) {
         const mics_collective all = {
             .kind = MICS_COLLECTIVE_ALL_REDUCE_TREE,
-            .group = mics_mesh_group(&w.spec.mesh, MICS_AXIS_WORLD, MICS_SCOPE_WHOLE, 0),
+            .group = mics_mesh_group(&w.spec.mesh, MICS_AXIS_ISLAND, MICS_SCOPE_WHOLE, 0),
             .block_bytes = sizeof(float) * (double)w.schedule->padded_elems[u] / 8};
         mics_collective ring = all;
         ring.kind = MICS_COLLECTIVE_ALL_REDUCE;
