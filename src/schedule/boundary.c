@@ -33,7 +33,7 @@
 #include "schedule/boundary.h"
 #include "schedule/collectives.h"
 #include "schedule/listing.h"
-#include "schedule/meetings.h"
+#include "schedule/meeting_steps.h"
 #include "schedule/owners.h"
 
 // Whether a unit may share a message.

@@ -16,6 +16,7 @@
 #include "schedule/layered.h"
 #include "schedule/ledger.h"
 #include "schedule/listing.h"
+#include "schedule/meeting_steps.h"
 #include "schedule/meetings.h"
 #include "schedule/owners.h"
 #include "schedule/parts.h"
