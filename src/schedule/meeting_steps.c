@@ -119,7 +119,7 @@ static mics_status list_outer_step(builder *b, int32_t unit)
 
 static bool overlaps(const builder *b)
 {
-    return b->schedule->spec.outer.overlap_steps > 0;
+    return b->schedule->meetings != NULL && b->schedule->spec.outer.overlap_steps > 0;
 }
 
 mics_status list_meetings(builder *b, const int32_t *units, int32_t count)
@@ -146,6 +146,8 @@ mics_status list_meetings(builder *b, const int32_t *units, int32_t count)
 static mics_status list_beside(builder *b, int32_t unit, int32_t index)
 {
     unit_meeting *meeting = &b->meetings[unit];
+    if (meeting->newest != MICS_STEP_MEET_CHANGE && meeting->newest != MICS_STEP_MEET_SCATTER)
+        return MICS_OK;
     meeting_window *window = &b->windows[b->schedule->meetings[unit].window];
     if (meeting->newest == MICS_STEP_MEET_CHANGE) {
         window->begin = window->begin < 0 ? index : window->begin;
@@ -155,10 +157,8 @@ static mics_status list_beside(builder *b, int32_t unit, int32_t index)
         MICS_TRY(list_comm(b, MICS_STEP_MEET_SCATTER, unit));
     }
     const double half = meeting->share / 2 * (b->pass_count - window->begin);
-    return meeting->newest == MICS_STEP_MEET_SCATTER &&
-                   (index == b->pass_count || index >= meeting->begun + half)
-               ? list_outer_step(b, unit)
-               : MICS_OK;
+    return index == b->pass_count || index >= meeting->begun + half ? list_outer_step(b, unit)
+                                                                    : MICS_OK;
 }
 
 mics_status list_meetings_beside(builder *b, int32_t index)

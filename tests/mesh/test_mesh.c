@@ -301,8 +301,10 @@ static void test_islands_share_what_meets(void **state)
     capture_begin(&seen);
     assert_int_equal(mics_mesh_part_islands(&mesh, 3), MICS_ERR_INVALID);
     capture_end();
-    ASSERT_SAID(&seen, "outer.ranks = 3 must be a multiple of sharding.optimizer = 2");
-    ASSERT_SAID(&seen, "these would work: 2, 4, 8, 16");
+    ASSERT_SAID(&seen,
+                "outer.ranks = 3 must be a multiple of sharding.optimizer = 2 and of "
+                "sharding.sequence = 1, divide the 16 ranks, and not straddle nodes of 8 ranks "
+                "unevenly; these would work: 2, 4, 8, 16");
 }
 
 // O and S both divide what would work.
