@@ -4,6 +4,7 @@
 #pragma once
 
 #include "mics/core/schedule.h"
+#include "schedule/meetings.h"
 #include "schedule/slots.h"
 
 // One computation of one unit.
@@ -56,9 +57,6 @@ typedef struct late_reduction {
     int32_t before; // the step that its next stage waits for
     pass of;        // the backward that wrote the gradient
 } late_reduction;
-
-// What meets of a unit: its masters, and states.
-enum { MEETING_STATES = 1 + MICS_OPTIMIZER_STATES };
 
 // A unit's meeting in the making.
 typedef struct unit_meeting {

@@ -1,0 +1,239 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Invariants 17 to 20 of validate.c: meetings of islands.
+#include "mics/log.h"
+#include "schedule/meetings.h"
+#include "schedule/validate.h"
+
+static chain_state *chain_of(const validator *v, int32_t unit, int32_t state)
+{
+    return &v->units[unit].meets[state];
+}
+
+static bool overlaps(const validator *v)
+{
+    return v->schedule->spec.outer.overlap_steps > 0;
+}
+
+static bool defers(const validator *v)
+{
+    return mics_schedule_defers(v->schedule);
+}
+
+// ---- 17: one meeting ----
+
+// Which kind follows.
+static mics_step_kind kind_behind(const validator *v, const chain_state *chain, int32_t unit)
+{
+    const bool spreads =
+        mics_schedule_unit_ranks(v->schedule, unit) > sharding_of(v, unit)->optimizer;
+    if (chain->last < 0)
+        return MICS_STEP_MEET_CHANGE;
+    if (chain->kind == MICS_STEP_MEET_GATHER && !spreads)
+        return MICS_STEP_MEET_ADOPT;
+    return (mics_step_kind)(chain->kind + 1); // they are numbered in order
+}
+
+static mics_status check_turn(const validator *v, const mics_step *step)
+{
+    const mics_outer *outer = &v->schedule->spec.outer;
+    chain_state *chain = chain_of(v, step->unit, step->state);
+    const int32_t period = step->state > 0 ? outer->every * outer->moments_every : outer->every;
+    const int32_t offset = v->schedule->meetings[step->unit].offset;
+    if (step->period != period || step->offset % outer->every != offset)
+        return validator_broken(v, 17, "it is due when its unit does not meet");
+    if (validator_completed(chain)
+            ? step->kind != kind_behind(v, chain, step->unit) || !validator_precedes(v, chain->last)
+            : chain->last < 0 && step->kind != MICS_STEP_MEET_CHANGE)
+        return validator_broken(v, 17, "the meeting's step before it is missing, or not done");
+    return validator_go_on(v, chain);
+}
+
+static mics_status check_link(const validator *v, const mics_step *step)
+{
+    const bool spreads = step->kind == MICS_STEP_MEET_SPREAD;
+    const mics_comm_dtype sent =
+        step->state > 0 || spreads ? MICS_COMM_FP32 : v->schedule->spec.outer.dtype;
+    if (!mics_step_is_comm(step))
+        return MICS_OK;
+    return step->axis == (spreads ? MICS_AXIS_REPLICATION : MICS_AXIS_OUTER) &&
+                   step->dtype.held == MICS_COMM_FP32 && step->dtype.sent == sent
+               ? MICS_OK
+               : validator_broken(v, 17, "it is not of the ranks, or numbers, that meet");
+}
+
+// ---- 18: masters ----
+
+static bool is_adopted(const validator *v, int32_t unit, int32_t state)
+{
+    const chain_state *chain = chain_of(v, unit, state);
+    return chain->last >= 0 && chain->kind == MICS_STEP_MEET_ADOPT &&
+           validator_precedes(v, chain->last);
+}
+
+// Of the training step that the walk is of.
+static bool is_due(const validator *v, int32_t unit, int32_t state)
+{
+    const mics_outer *outer = &v->schedule->spec.outer;
+    const int64_t left = v->number - 1, period = outer->every;
+    if (!is_training(v) || state >= meeting_states(v->schedule, unit) || left < 1)
+        return false;
+    return left % period == v->schedule->meetings[unit].offset &&
+           (state == 0 || ((left + period - 1) / period) % outer->moments_every == 0);
+}
+
+mics_status check_adopted(const validator *v, int32_t unit)
+{
+    for (int32_t state = 0; state < MEETING_STATES; state++) {
+        if (is_due(v, unit, state) && !is_adopted(v, unit, state))
+            return validator_broken(v, 18, "it changes or sends masters that are to meet first");
+    }
+    return MICS_OK;
+}
+
+mics_status check_met(const validator *v, int32_t unit)
+{
+    return overlaps(v) ? MICS_OK : check_adopted(v, unit);
+}
+
+static mics_status check_change(const validator *v, int32_t unit)
+{
+    const int32_t updated = v->units[unit].updated;
+    return (defers(v) ? updated >= 0 && validator_precedes(v, updated) : updated < 0)
+               ? MICS_OK
+               : validator_broken(v, 18, "it is not of what the step before left");
+}
+
+static mics_status check_adoption(const validator *v, int32_t unit)
+{
+    if (!overlaps(v))
+        return MICS_OK; // check_met has what comes behind it
+    if (v->agreement < 0 || !validator_precedes(v, v->agreement))
+        return validator_broken(v, 18, "parameters change while they are read");
+    return defers(v) || v->units[unit].updated < 0 ? MICS_OK
+                                                   : validator_broken(v, 18, "its update is lost");
+}
+
+mics_status check_meeting(validator *v, const mics_step *step)
+{
+    if (!is_training(v) || step->state < 0 ||
+        step->state >= meeting_states(v->schedule, step->unit))
+        return validator_broken(v, 17, "there is nothing that meets");
+    MICS_TRY(check_turn(v, step));
+    MICS_TRY(check_link(v, step));
+    switch (step->kind) {
+    case MICS_STEP_MEET_CHANGE:
+        return check_change(v, step->unit);
+    case MICS_STEP_MEET_UPDATE:
+        return v->world_agreement >= 0 && validator_precedes(v, v->world_agreement)
+                   ? MICS_OK
+                   : validator_broken(v, 19, "nobody knows yet how many tokens counted");
+    case MICS_STEP_MEET_ADOPT:
+        return check_adoption(v, step->unit);
+    default:
+        return MICS_OK;
+    }
+}
+
+mics_status check_meetings_end(const validator *v)
+{
+    const bool several = is_training(v) && v->schedule->meetings != NULL;
+    if (several != (v->world_agreement >= 0))
+        return validator_broken(v, 19, "islands never agree, or one does with itself");
+    for (int32_t u = 0; u < units_of(v); u++) {
+        for (int32_t state = 0; state < MEETING_STATES; state++) {
+            const chain_state *chain = chain_of(v, u, state);
+            if (is_due(v, u, state) != (chain->last >= 0) ||
+                (chain->last >= 0 && chain->kind != MICS_STEP_MEET_ADOPT))
+                return validator_broken(v, 17, "a meeting that is due is not complete");
+        }
+    }
+    return MICS_OK;
+}
+
+// ---- 19: the agreement of islands ----
+
+mics_status check_world_agreement(validator *v, const mics_step *step)
+{
+    if (v->world_agreement >= 0 || !is_training(v) || step->axis != MICS_AXIS_WORLD ||
+        step->stage != MICS_STAGE_WHOLE || step->period != 0 ||
+        step->block_bytes != sizeof(mics_agreement))
+        return validator_broken(v, 19, "islands agree once a training step, all ranks of them");
+    v->world_agreement = v->index;
+    return MICS_OK;
+}
+
+// ---- 20: places ----
+
+typedef struct place {
+    int64_t at, elems;
+    int32_t window; // -1: in all lists
+} place;
+
+enum { UNIT_PLACES = 5 };
+
+static int32_t places_of(const mics_schedule *schedule, int32_t unit, place places[UNIT_PLACES])
+{
+    const mics_meeting *m = &schedule->meetings[unit];
+    const int64_t elems = schedule->padded_elems[unit];
+    const int64_t shard = elems / schedule->sharding[unit].optimizer,
+                  share = elems / mics_schedule_unit_ranks(schedule, unit),
+                  met = share / schedule->spec.mesh.islands;
+    const int32_t states = meeting_states(schedule, unit);
+    const place all[UNIT_PLACES] = {{m->message, states * shard, m->window},
+                                    {m->anchor, shard, -1},
+                                    {m->momentum, met, -1},
+                                    {m->sent_residual, share, -1},
+                                    {m->met_residual, met, -1}};
+    const int32_t count = states == 0                                    ? 0
+                          : schedule->spec.outer.dtype == MICS_COMM_FP32 ? 3
+                                                                         : UNIT_PLACES;
+    for (int32_t i = 0; i < count; i++)
+        places[i] = all[i];
+    return count;
+}
+
+static bool collide(const place *a, const place *b)
+{
+    const bool together = a->window < 0 || b->window < 0 || a->window == b->window;
+    return together && a->at < b->at + b->elems && b->at < a->at + a->elems;
+}
+
+static mics_status misplaced(int32_t unit, const char *why)
+{
+    return mics_fail(
+        MICS_ERR_INVALID,
+        "schedule: meetings of unit %d break invariant 20: %s; this is a defect of mics", (int)unit,
+        why);
+}
+
+// Beside what units up to this one have.
+static mics_status check_places_of(const mics_schedule *schedule, int32_t unit)
+{
+    place own[UNIT_PLACES], theirs[UNIT_PLACES];
+    const mics_meeting *m = &schedule->meetings[unit];
+    const int32_t count = places_of(schedule, unit, own);
+    for (int32_t i = 0; i < count; i++) {
+        if (own[i].at < 0 || own[i].at + own[i].elems > schedule->outer_elems)
+            return misplaced(unit, "they lie outside the arena");
+    }
+    for (int32_t u = 0; count > 0 && u <= unit; u++) {
+        const int32_t others = places_of(schedule, u, theirs);
+        const mics_meeting *other = &schedule->meetings[u];
+        if (others > 0 && (other->window == m->window) != (other->offset == m->offset))
+            return misplaced(unit, "their window is of another offset");
+        for (int32_t i = 0; i < count * others; i++) {
+            const bool same = u == unit && i / others == i % others;
+            if (!same && collide(&own[i / others], &theirs[i % others]))
+                return misplaced(unit, "they lie where others do in one list");
+        }
+    }
+    return MICS_OK;
+}
+
+mics_status check_places(const mics_schedule *schedule)
+{
+    for (int32_t u = 0; schedule->meetings != NULL && u < schedule->spec.model->unit_count; u++)
+        MICS_TRY(check_places_of(schedule, u));
+    return MICS_OK;
+}
