@@ -105,9 +105,6 @@ static mics_status list_world_agreement(builder *b)
 
 static mics_status list_outer_step(builder *b, int32_t unit)
 {
-    if (meeting_states(b->schedule, unit) == 0)
-        return MICS_OK;
-    MICS_TRY(list_world_agreement(b));
     MICS_TRY(list_compute(b, MICS_STEP_MEET_UPDATE, unit, b->world_agreed));
     MICS_TRY(list_comm(b, MICS_STEP_MEET_GATHER, unit));
     return mics_schedule_unit_ranks(b->schedule, unit) > sharding_of(b, unit)->optimizer
@@ -125,6 +122,8 @@ static bool overlaps(const builder *b)
 mics_status list_meetings(builder *b, const int32_t *units, int32_t count)
 {
     const bool whole = !overlaps(b);
+    if (whole)
+        MICS_TRY(list_world_agreement(b));
     for (int32_t i = 0; i < count; i++) {
         const int32_t unit = units == NULL ? i : units[i];
         MICS_TRY(list_compute(b, MICS_STEP_MEET_CHANGE, unit, -1));
