@@ -62,14 +62,13 @@ typedef struct late_reduction {
 typedef struct unit_meeting {
     mics_step_kind newest;        // MICS_STEP_KINDS: it has not begun
     int32_t last[MEETING_STATES]; // newest step, by state; -1: none
-    double before, share; // of the elements that meet in one list: of units before it, and its own
-    int32_t begun;        // pass before which its sum is listed
+    int32_t begun;                // pass before which its sum is listed
 } unit_meeting;
 
 // Units that meet in the same lists.
 typedef struct meeting_window {
-    double elems, listed;
-    int32_t begin; // pass before which the first one's change is listed; -1: none yet
+    double elems, begun; // all, and the share of them whose sum is listed
+    int32_t begin;       // pass before which the first one's change is listed; -1: none yet
 } meeting_window;
 
 typedef struct builder {

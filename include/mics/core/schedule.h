@@ -179,6 +179,13 @@ static inline bool mics_step_meets(const mics_step *step)
     return step->kind >= MICS_STEP_MEET_CHANGE && step->kind <= MICS_STEP_MEET_ADOPT;
 }
 
+/* Whether a kind of step sends what meets. Pure. */
+static inline bool mics_step_kind_sends_meeting(mics_step_kind kind)
+{
+    return kind == MICS_STEP_MEET_SCATTER || kind == MICS_STEP_MEET_GATHER ||
+           kind == MICS_STEP_MEET_SPREAD;
+}
+
 /* Whether a step is a computation. Pure. */
 static inline bool mics_step_is_compute(const mics_step *step)
 {
@@ -806,7 +813,7 @@ double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase);
 
 // One kind of collective on all units that it runs alike on.
 typedef struct mics_operation {
-    mics_step_kind kind;   // PARAM_SYNC, GATHER, REDUCE, SCATTER, REPLICA_SCATTER or REPLICA_GATHER
+    mics_step_kind kind;   // a collective of units
     const char *algorithm; // mics_step_algorithm_text
     mics_comm_dtype dtype;
     mics_group_axis axis;
