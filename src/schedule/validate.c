@@ -351,6 +351,7 @@ static mics_status check_step(validator *v)
     MICS_TRY(check_room(v, step));
     if (!mics_step_is_due(step, v->number))
         return MICS_OK;
+    MICS_TRY(check_adopted(v, step));
     MICS_TRY(check_kind(v, step));
     if (step->kind == MICS_STEP_GATHER || computes(step))
         v->readers.newest[step->stream] = v->index;

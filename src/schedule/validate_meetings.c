@@ -17,29 +17,22 @@ static bool defers(const validator *v)
 
 // ---- 17: one meeting ----
 
-// Which kind follows.
-static mics_step_kind kind_behind(const validator *v, const chain_state *chain, int32_t unit)
-{
-    const bool spreads =
-        mics_schedule_unit_ranks(v->schedule, unit) > sharding_of(v, unit)->optimizer;
-    if (chain->last < 0)
-        return MICS_STEP_MEET_CHANGE;
-    if (chain->kind == MICS_STEP_MEET_GATHER && !spreads)
-        return MICS_STEP_MEET_ADOPT;
-    return (mics_step_kind)(chain->kind + 1); // they are numbered in order
-}
-
 static mics_status check_turn(const validator *v, const mics_step *step)
 {
     const mics_outer *outer = &v->schedule->spec.outer;
     chain_state *chain = &v->units[step->unit].meets[step->state];
     const int32_t period = step->state > 0 ? outer->every * outer->moments_every : outer->every;
-    const int32_t offset = v->schedule->meetings[step->unit].offset;
-    if (step->period != period || step->offset % outer->every != offset)
+    const bool spreads =
+        mics_schedule_unit_ranks(v->schedule, step->unit) > sharding_of(v, step->unit)->optimizer;
+    const bool skips = chain->kind == MICS_STEP_MEET_GATHER && !spreads;
+    const int next = chain->last < 0 ? MICS_STEP_MEET_CHANGE // kinds are in order
+                     : skips         ? MICS_STEP_MEET_ADOPT
+                                     : (int)chain->kind + 1;
+    if (step->period != period ||
+        step->offset % outer->every != v->schedule->meetings[step->unit].offset)
         return validator_broken(v, 17, "it is due when its unit does not meet");
-    if (validator_completed(chain)
-            ? step->kind != kind_behind(v, chain, step->unit) || !validator_precedes(v, chain->last)
-            : chain->last < 0 && step->kind != MICS_STEP_MEET_CHANGE)
+    if ((chain->last < 0 || validator_completed(chain)) &&
+        ((int)step->kind != next || !validator_precedes(v, chain->last)))
         return validator_broken(v, 17, "the meeting's step before it is missing, or not done");
     return validator_go_on(v, chain);
 }
@@ -70,21 +63,32 @@ static bool is_due(const validator *v, int32_t unit, int32_t state)
            (state == 0 || ((left + period - 1) / period) % outer->moments_every == 0);
 }
 
-mics_status check_adopted(const validator *v, int32_t unit)
+static bool is_adopted(const validator *v, int32_t unit)
 {
+    bool adopted = true;
     for (int32_t state = 0; state < MEETING_STATES; state++) {
         const chain_state *chain = &v->units[unit].meets[state];
-        const bool adopted = chain->last >= 0 && chain->kind == MICS_STEP_MEET_ADOPT &&
-                             validator_precedes(v, chain->last);
-        if (is_due(v, unit, state) && !adopted)
-            return validator_broken(v, 18, "it changes or sends masters that are to meet first");
+        adopted = adopted && (!is_due(v, unit, state) ||
+                              (chain->last >= 0 && chain->kind == MICS_STEP_MEET_ADOPT &&
+                               validator_precedes(v, chain->last)));
     }
-    return MICS_OK;
+    return adopted;
 }
 
-mics_status check_met(const validator *v, int32_t unit)
+mics_status check_adopted(const validator *v, const mics_step *step)
 {
-    return overlaps(v) ? MICS_OK : check_adopted(v, unit);
+    const bool passes = step->kind == MICS_STEP_FORWARD || step->kind == MICS_STEP_BACKWARD;
+    const bool reads =
+        passes || step->kind == MICS_STEP_PARAM_SYNC || step->kind == MICS_STEP_GATHER;
+    const bool updates = step->kind == MICS_STEP_UPDATE && !defers(v);
+    int32_t count = 0;
+    const int32_t *units = mics_schedule_members(v->schedule, step, &count);
+    for (int32_t i = 0; i < (passes ? step->use_count : count); i++) {
+        if ((updates || (reads && !overlaps(v))) &&
+            !is_adopted(v, passes ? step->uses[i].unit : units[i]))
+            return validator_broken(v, 18, "it takes what is to meet first");
+    }
+    return MICS_OK;
 }
 
 static mics_status check_change(const validator *v, int32_t unit)
@@ -99,7 +103,7 @@ static mics_status check_adoption(const validator *v, int32_t unit)
 {
     const bool agreed = v->agreement >= 0 && validator_precedes(v, v->agreement);
     return !overlaps(v) || (agreed && (defers(v) || v->units[unit].updated < 0))
-               ? MICS_OK // without overlap check_met has what comes behind it
+               ? MICS_OK // without overlap check_adopted has what comes behind it
                : validator_broken(v, 18, "parameters may be read, or an update is lost");
 }
 

@@ -371,6 +371,10 @@ static void test_every_schedule(void **state)
         }
         mics_model_close(model);
     }
+    mics_model *adapted = model_gpt2(memory, 3, false); // most of it frozen
+    ASSERT_OK(mics_model_add_lora(adapted, &(mics_lora_spec){.rank = 2, .alpha = 4}));
+    valid += check_ranks(memory, adapted, 8, 2);
+    mics_model_close(adapted);
     mics_model *model = open_mixture(memory);
     for (int32_t nodes = 1; nodes <= 8; nodes *= 2) {
         mics_mesh mesh;
@@ -631,6 +635,18 @@ static void swap_breaks(mics_schedule *s, mics_step_kind one, mics_step_kind oth
     ASSERT_OK(mics_schedule_validate(s));
 }
 
+static void send_early(mics_schedule *s)
+{
+    const bool syncs = s->spec.mesh.sharding.optimizer > s->spec.mesh.sharding.params;
+    const int32_t at = index_of(s, syncs ? MICS_STEP_PARAM_SYNC : MICS_STEP_GATHER, 1);
+    int32_t *wait = &s->lists[MICS_PHASE_TRAIN].steps[at].wait[MICS_STREAM_COMPUTE];
+    const int32_t kept = *wait;
+    assert_int_equal(training_list(s)->steps[kept].kind, MICS_STEP_MEET_ADOPT);
+    *wait = index_of(s, MICS_STEP_MEET_UPDATE, 1);
+    must_break(s, "before it met", at);
+    *wait = kept;
+}
+
 static void test_changes_break_invariants(void **state)
 {
     (void)state;
@@ -657,6 +673,8 @@ static void test_changes_break_invariants(void **state)
             swap_breaks(s, MICS_STEP_UPDATE, MICS_STEP_MEET_CHANGE);
         else if (outer.overlap_steps > 0)
             swap_breaks(s, MICS_STEP_MEET_ADOPT, MICS_STEP_UPDATE);
+        else // what is sent to others before it met
+            send_early(s);
         swap_breaks(s, MICS_STEP_MEET_UPDATE, MICS_STEP_MEET_ADOPT);
         if (s->meetings[4].window == s->meetings[3].window) {
             s->meetings[4].message = s->meetings[3].message;

@@ -167,7 +167,10 @@ typedef struct mics_step {
 
 /* Whether a step of the list runs in training step number `number` (from 1 on). A meeting is of what
  * the training step before left, so there is none in the first one. A stream passes over a step that
- * does not run, without its waits: who waits for it waits for those before it on its stream. Pure. */
+ * does not run, without its waits: who waits for it waits for those before it on its stream. Pure.
+ *
+ * Needs:   number >= 1.
+ */
 static inline bool mics_step_is_due(const mics_step *step, int64_t number)
 {
     return step->period == 0 || (number > 1 && (number - 1) % step->period == step->offset);
