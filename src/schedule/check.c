@@ -185,8 +185,7 @@ static mics_status check_outer(const mics_schedule_spec *spec)
                          "fp32, or 0, so that they never do",
                          (int)outer->moments_every, mics_state_dtype_text(spec->state_dtype));
     if (spec->all_reduces)
-        return mics_fail(MICS_ERR_INVALID,
-                         "all_reduces is how other systems run; they have no islands");
+        return mics_fail(MICS_ERR_INVALID, "all_reduces is of systems that have no islands");
     return MICS_OK;
 }
 

@@ -10,7 +10,7 @@
 // them, and a meeting directly follows its round's updates. All updates ahead of forward would keep
 // that waiting in every list, for the sake of one in `every`.
 //
-// Overlap. Units due in one list share its passes by their elements, from their first change on. A
+// Overlap. Units due in one list share its FLOPs by their elements, from their first change on. A
 // unit's sum begins with its share. The outer step and the gather follow in the middle of that, so a
 // transfer has half a share before computation waits for it.
 #include "schedule/meeting_steps.h"
@@ -122,18 +122,19 @@ static mics_status list_beside(builder *b, int32_t unit, int32_t index)
     if (meeting->newest != MICS_STEP_MEET_CHANGE && meeting->newest != MICS_STEP_MEET_SCATTER)
         return MICS_OK;
     meeting_window *window = &b->windows[b->schedule->meetings[unit].window];
+    const double at = index < b->pass_count ? b->passes[index].flops : b->flops;
     if (window->begin < 0)
-        window->begin = index;
-    const int32_t passes = b->pass_count - window->begin;
+        window->begin = at;
+    const double all = b->flops - window->begin;
     const double share = (double)b->schedule->padded_elems[unit] / window->elems;
     if (meeting->newest == MICS_STEP_MEET_CHANGE) {
-        if (index < window->begin + window->begun * passes)
+        if (index < b->pass_count && at < window->begin + window->begun * all)
             return MICS_OK;
-        meeting->begun = index;
+        meeting->begun = at;
         window->begun += share;
         MICS_TRY(list_kind(b, MICS_STEP_MEET_SCATTER, unit, -1));
     }
-    return index == b->pass_count || index >= meeting->begun + share / 2 * passes
+    return index == b->pass_count || at >= meeting->begun + share / 2 * all
                ? list_outer_step(b, unit)
                : MICS_OK;
 }

@@ -39,11 +39,6 @@ static double elems_of(const mics_schedule *schedule, int32_t unit)
     return (double)schedule->spec.model->units[unit].elems;
 }
 
-static int32_t bounded(int32_t value, int32_t lowest, int32_t highest)
-{
-    return value < lowest ? lowest : value > highest ? highest : value;
-}
-
 // Fragments of consecutive units, of about equal elements and none empty, as numbers in `window`.
 static void cut_fragments(mics_schedule *schedule)
 {
@@ -60,8 +55,8 @@ static void cut_fragments(mics_schedule *schedule)
         if (meeting_states(schedule, u) == 0)
             continue;
         const int32_t middle = (int32_t)((before + elems_of(schedule, u) / 2) / all * fragments);
-        const int32_t lowest = fragments - left > fragment ? fragments - left : fragment;
-        fragment = bounded(middle, lowest, fragment + 1);
+        if (middle > fragment || fragments - left > fragment) // one for each unit that is left
+            fragment++;
         schedule->meetings[u].window = fragment;
         before += elems_of(schedule, u);
         left--;

@@ -10,11 +10,6 @@ static bool overlaps(const validator *v)
     return v->schedule->spec.outer.overlap_steps > 0;
 }
 
-static bool defers(const validator *v)
-{
-    return mics_schedule_defers(v->schedule);
-}
-
 // ---- 17: one meeting ----
 
 static mics_status check_turn(const validator *v, const mics_step *step)
@@ -80,7 +75,7 @@ mics_status check_adopted(const validator *v, const mics_step *step)
     const bool passes = step->kind == MICS_STEP_FORWARD || step->kind == MICS_STEP_BACKWARD;
     const bool reads =
         passes || step->kind == MICS_STEP_PARAM_SYNC || step->kind == MICS_STEP_GATHER;
-    const bool updates = step->kind == MICS_STEP_UPDATE && !defers(v);
+    const bool updates = step->kind == MICS_STEP_UPDATE && !mics_schedule_defers(v->schedule);
     int32_t count = 0;
     const int32_t *units = mics_schedule_members(v->schedule, step, &count);
     for (int32_t i = 0; i < (passes ? step->use_count : count); i++) {
@@ -94,7 +89,8 @@ mics_status check_adopted(const validator *v, const mics_step *step)
 static mics_status check_change(const validator *v, int32_t unit)
 {
     const int32_t updated = v->units[unit].updated;
-    return (defers(v) ? updated >= 0 && validator_precedes(v, updated) : updated < 0)
+    return (mics_schedule_defers(v->schedule) ? updated >= 0 && validator_precedes(v, updated)
+                                              : updated < 0)
                ? MICS_OK
                : validator_broken(v, 18, "it is not of what the step before left");
 }
@@ -102,7 +98,8 @@ static mics_status check_change(const validator *v, int32_t unit)
 static mics_status check_adoption(const validator *v, int32_t unit)
 {
     const bool agreed = v->agreement >= 0 && validator_precedes(v, v->agreement);
-    return !overlaps(v) || (agreed && (defers(v) || v->units[unit].updated < 0))
+    return !overlaps(v) ||
+                   (agreed && (mics_schedule_defers(v->schedule) || v->units[unit].updated < 0))
                ? MICS_OK // without overlap check_adopted has what comes behind it
                : validator_broken(v, 18, "parameters may be read, or an update is lost");
 }
