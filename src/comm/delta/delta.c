@@ -13,19 +13,16 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers are sent as they lie in memory");
 
+enum { CLASSES = 8, SYMBOLS = 58, ESCAPES = INT16_MIN };
+enum { REACH = 256, OTHER = 2 * REACH + 1 }; // changes from -REACH to REACH have a symbol
 enum {
     CHUNK = 1 << 17, // old and new numbers stay in a core's L2 cache
     BITS = 11,       // of a frequency; a word has these and the 5 of a place
     TOTAL = 1 << BITS,
-    CLASSES = 8,
-    SYMBOLS = 58,
-    ESCAPES = INT16_MIN,
-    REACH = 256, // changes from -REACH to REACH have a symbol
-    OTHER = 2 * REACH + 1,
+    QUOTIENT_BITS = 32 + BITS,
     STATES = 4,    // several, to keep a CPU's pipelines busy
     GROUP = 32,    // numbers whose changes are found at once
     LOW = 1 << 16, // states are in [LOW, LOW << 16) between numbers
-    QUOTIENT_BITS = 32 + BITS,
     SHORT_HEAD = 8 // bytes
 };
 
@@ -88,15 +85,6 @@ static symbol symbol_of(int32_t number, uint32_t freq, uint32_t start)
                     .mask = (uint8_t)((1 << bits) - 1)};
 }
 
-static void set_by_change(coder *c)
-{
-    c->by_change[OTHER] = 0;
-    for (int32_t number = 1; number < SYMBOLS; number++) {
-        const symbol s = symbol_of(number, 0, 0);
-        memset(c->by_change + REACH + s.first, number, 1U + s.mask);
-    }
-}
-
 // False if the frequencies do not come to TOTAL.
 static bool set_table(const uint16_t freq[SYMBOLS], table *t)
 {
@@ -132,14 +120,12 @@ static bool set_tables(coder *c, const head *h)
 
 // The largest takes what rounding leaves. Two symbols have some in any case, so that none has all of
 // TOTAL, whose limit would be 2^32.
-static void choose_frequencies(const uint32_t counts[SYMBOLS], uint32_t total,
-                               uint16_t freq[SYMBOLS])
+static void choose_frequencies(const uint32_t *counts, uint32_t total, uint16_t freq[SYMBOLS])
 {
     int32_t left = TOTAL, largest = 1;
     for (int32_t number = 0; number < SYMBOLS; number++) {
         const uint32_t share = total > 0 ? (counts[number] * TOTAL + total / 2) / total : 0;
-        const bool needed = counts[number] > 0 || number < 2;
-        freq[number] = (uint16_t)(share == 0 && needed ? 1 : share);
+        freq[number] = (uint16_t)(share == 0 && (counts[number] > 0 || number < 2) ? 1 : share);
         left -= freq[number];
         largest = freq[number] > freq[largest] ? number : largest;
     }
@@ -164,14 +150,18 @@ static void choose_classes(uint16_t counts[256][SYMBOLS], uint32_t total, int64_
     }
 }
 
-// Counts a sample of many numbers: stretches long enough for a CPU to prefetch, at multiples of a
-// prime, as columns of a matrix may differ.
-static head choose(const coder *c, const uint16_t *old, const uint16_t *now, int64_t elems)
+// Sets by_change, and counts a sample of many numbers: stretches long enough for a CPU to prefetch, at
+// multiples of a prime, as columns of a matrix may differ.
+static head choose(coder *c, const uint16_t *old, const uint16_t *now, int64_t elems)
 {
     const int64_t stretch = 512, stride = elems <= 1 << 14 ? stretch : 3671;
     uint16_t counts[256][SYMBOLS] = {{0}};
     uint32_t total = 0;
     head h = {0};
+    c->by_change[OTHER] = 0;
+    for (int32_t number = 1; number < SYMBOLS; number++)
+        memset(c->by_change + REACH + symbol_of(number, 0, 0).first, number,
+               1U << symbol_of(number, 0, 0).bits);
     for (int64_t i = 0; i < elems; i += stride)
         for (int64_t k = i; k < elems && k < i + stretch; k++, total++)
             counts[old[k] >> 7 & 255][c->by_change[change_index(old[k], now[k])]]++;
@@ -211,8 +201,8 @@ static uint16_t *encode_group(const coder *c, uint32_t states[STATES], const uin
     return last;
 }
 
-// From the last number to the first, and from the end of the memory.
-// Returns the chunk's bytes; 0 where it may not fit into `bound`.
+// From the last number to the first, and from the end of the memory. Returns the chunk's bytes; 0
+// where it may not fit into `bound`.
 static size_t encode_changes(const uint16_t *old, const uint16_t *now, int64_t elems, uint16_t *to,
                              size_t bound)
 {
@@ -220,13 +210,12 @@ static size_t encode_changes(const uint16_t *old, const uint16_t *now, int64_t e
     int64_t i = elems;
     coder c;
     memcpy(states, first_states, sizeof states);
-    set_by_change(&c);
     head h = choose(&c, old, now, elems);
     const size_t words_at = head_bytes(&h);
     if (bound < words_at + sizeof states + 4 * GROUP || !set_tables(&c, &h))
         return 0;
-    uint16_t *const words = to + words_at / 2, *const end = to + (bound - sizeof states) / 2;
-    uint16_t *last = end;
+    uint16_t *const words = to + words_at / 2, *const end = to + (bound - sizeof states) / 2,
+                    *last = end;
     for (; i % GROUP != 0; i--)
         last = encode(&c, &states[(i - 1) % STATES], old[i - 1], now[i - 1],
                       change_index(old[i - 1], now[i - 1]), last);
@@ -332,9 +321,8 @@ bool mics_delta_decode(uint16_t *values, int64_t elems, const void *coded, size_
         if (bytes < SHORT_HEAD)
             return false;
         memcpy(&h, from, bytes < sizeof h ? bytes : sizeof h);
-        if (h.bytes < SHORT_HEAD || h.bytes % 8 != 0 || h.bytes > bytes)
-            return false;
-        if (!decode_chunk(values + i, count, &h, from))
+        if (h.bytes < SHORT_HEAD || h.bytes % 8 != 0 || h.bytes > bytes ||
+            !decode_chunk(values + i, count, &h, from))
             return false;
         from += h.bytes / 2;
         bytes -= h.bytes;
