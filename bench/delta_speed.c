@@ -176,12 +176,12 @@ int main(int argc, char **argv)
     }
     numbers n = {0};
     n.elems = read_file(argv[1], &n.old);
-    if (n.elems != read_file(argv[2], &n.now)) {
+    const bool same = n.elems == read_file(argv[2], &n.now);
+    if (same)
+        show("files", &n);
+    else
         fprintf(stderr, "delta_speed: %s and %s have other layouts\n", argv[1], argv[2]);
-        return 1;
-    }
-    show("files", &n);
     free(n.old);
     free(n.now);
-    return 0;
+    return same ? 0 : 1;
 }
