@@ -4,8 +4,8 @@
 // entropy given the old exponent; GB/s of bf16 each way, by CPU time, the best of several rounds.
 //
 //   delta_speed [--elems N]        weights and a step of Adam or so, at several learning rates
-//   delta_speed OLD NOW            of two safetensors files of one layout, one tensor after another:
-//                                  fp32 is rounded, bf16 is taken as it is
+//   delta_speed OLD NOW            of two safetensors files of one layout: fp32 is rounded, bf16 is
+//                                  taken as it is
 //
 // Weights are drawn from N(0, 0.02), a step moves each by lr * N(0, 0.7), and both are rounded.
 #include "base/rng.h"

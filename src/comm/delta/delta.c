@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A block is a row of chunks, each coded by itself: a head, zeros up to a multiple of 8 bytes, words
-// of 16 bits, and the last states of rANS (Duda, arXiv:1311.2540). Number i is in state i % STATES;
-// its frequencies are those of its old exponent's class.
+// A block is a row of chunks, each by itself: a head, zeros up to a multiple of 8 bytes, words of 16
+// bits, and the last states of rANS (Duda, arXiv:1311.2540). Number i is in state i % STATES; its
+// frequencies are those of its old exponent's class.
 //
-// A change is now - old modulo 2^16: units in the last place while the sign stays. A symbol is a range
-// of changes, with the place in it as even bits. 0 is an escape: the new number is the next word. 1 is
-// no change. Then growing and shrinking numbers take turns: 8 of one change, 4 to each power of two.
+// A change is now - old modulo 2^16: units in the last place while the sign stays. A symbol is a
+// range of changes, the place in it even bits. 0 is an escape: the new number is the next word. 1 is
+// no change. Growing and shrinking numbers take turns: 8 of one change, 4 to each power of two.
 #include "delta.h"
 #include <string.h>
 
@@ -24,8 +24,8 @@ enum {
     SHORT_HEAD = 8 // bytes
 };
 
-// Of a chunk. It ends behind SHORT_HEAD if no number changed or all follow as they are (no classes),
-// else behind freq[classes - 1].
+// Of a chunk. It ends behind SHORT_HEAD if no number changed or all follow as they are (no
+// classes), else behind freq[classes - 1].
 typedef struct head {
     uint32_t bytes; // of the chunk
     uint8_t classes, zero_words, unused[2];
@@ -115,8 +115,8 @@ static bool set_tables(coder *c, const head *h)
     return k > 0 && k == h->classes;
 }
 
-// The largest takes what rounding leaves. Two symbols have some in any case, so that none has all of
-// TOTAL, whose limit would be 2^32.
+// The largest takes what rounding leaves. Two symbols have some in any case, so that none has all
+// of TOTAL, whose limit would be 2^32.
 static void choose_frequencies(const uint32_t *counts, uint32_t total, uint16_t freq[SYMBOLS])
 {
     int32_t left = TOTAL, largest = 1;
@@ -147,8 +147,8 @@ static void choose_classes(uint16_t counts[256][SYMBOLS], uint32_t total, int64_
     }
 }
 
-// Sets by_change, and counts a sample of many numbers: stretches long enough for a CPU to prefetch, at
-// multiples of a prime, as columns of a matrix may differ.
+// Sets by_change, and counts a sample of many numbers: stretches long enough for a CPU to prefetch,
+// at multiples of a prime, as columns of a matrix may differ.
 static head choose(coder *c, const uint16_t *old, const uint16_t *now, int64_t elems)
 {
     const int64_t stretch = 512, stride = elems <= 1 << 14 ? stretch : 3671;
