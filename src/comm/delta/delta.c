@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A block is a row of chunks, each by itself: a head, zeros up to a multiple of 8 bytes, words of 16
+// A block is a row of chunks, each by itself: a head, zeros to a multiple of 8 bytes, words of 16
 // bits, and the last states of rANS (Duda, arXiv:1311.2540). Number i is in state i % STATES; its
 // frequencies are those of its old exponent's class.
 //
 // A change is now - old modulo 2^16: units in the last place while the sign stays. A symbol is a
-// range of changes, the place in it even bits. 0 is an escape: the new number is the next word. 1 is
+// range of them, the place in it even bits. 0 is an escape: the next word is the new number. 1 is
 // no change. Growing and shrinking numbers take turns: 8 of one change, 4 to each power of two.
 #include "delta.h"
 #include <string.h>
