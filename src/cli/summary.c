@@ -172,6 +172,8 @@ void cli_print_beginning(const mics_job *job)
     printf("model     %s, %.2f million parameters, %d units (%s)\n", model->architecture,
            (double)mics_model_param_count(model) / 1e6, (int)model->unit_count, run->model_config);
     print_ranks(job, &facts);
+    if (schedule->spec.mesh.islands > 1)
+        printf("islands   %s\n", cli_islands_text(job, replicas, sizeof replicas));
     if (facts.ranks > 1)
         printf("replicas  %s\n", cli_replicas_text(job, replicas, sizeof replicas));
     print_device(&facts);

@@ -108,10 +108,22 @@ void run_trainer_saved(void *ctx, int64_t step)
         row->follower->saved(state_of(self, row), step);
 }
 
+static void take_told(run_trainer *self)
+{
+    run_step *step = &self->step;
+    const mics_world_result *world = mics_engine_world(self->context.engine);
+    const bool several = run_job_islands(self->context.job) > 1;
+    step->told_in = several ? step->number - 1 : step->number;
+    if (!several)
+        step->told |= step->result.told;
+    else if (world->step == step->told_in)
+        step->told = world->told;
+}
+
 // MICS_ERR_NUMERIC is left to the judge.
 static mics_status end_attempt(run_trainer *self, mics_status status)
 {
-    self->step.told |= self->step.result.told;
+    take_told(self);
     self->step.stops = (self->step.told & RUN_SENDS_STOP) != 0;
     self->step.impossible = status == MICS_ERR_NUMERIC;
     if (self->step.impossible)
@@ -126,6 +138,19 @@ static run_need need_of(run_trainer *self, const run_follower_row *row)
 {
     return row->follower->needs != NULL ? row->follower->needs(state_of(self, row), &self->step)
                                         : RUN_NEEDS_NOTHING;
+}
+
+// Several islands meet where the run or a phase ends, and know all of a step with which a call ends.
+static mics_status complete_for(run_trainer *self, run_need need)
+{
+    const mics_job *job = self->context.job;
+    const bool several = run_job_islands(job) > 1;
+    const int64_t step = self->step.number;
+    if (several && step == mics_run_phase_end(job->run))
+        return mics_engine_meet(self->context.engine);
+    return need > RUN_NEEDS_NOTHING || (several && step == job->train_until)
+               ? mics_engine_complete(self->context.engine)
+               : MICS_OK;
 }
 
 // A step is done. If its state is read after it, it is completed first, so that the time and bytes of
@@ -144,8 +169,7 @@ static mics_status complete_step(run_trainer *self)
         const run_need own = need_of(self, row);
         need = own > need ? own : need;
     }
-    if (need > RUN_NEEDS_NOTHING)
-        MICS_TRY(mics_engine_complete(self->context.engine));
+    MICS_TRY(complete_for(self, need));
     step->complete_us = mics_clock_us() - complete_us - (step->copy_us - copy_us);
     step->completions = mics_engine_take_completions(self->context.engine);
     self->begin_us = mics_clock_us();
@@ -268,6 +292,9 @@ static mics_status recover(run_trainer *self, int64_t step, const mics_divergenc
     run_saver_changes(&self->followers.saving.saver, true);
     if (action == RUN_REPAIR)
         MICS_TRY(run_replicas_repair(replicas, what, &done));
+    if (!done && run_job_islands(self->context.job) > 1)
+        return run_rewind_fail(&self->context, what,
+                               "with local steps (outer) a run does not go back by itself");
     if (!done)
         MICS_TRY(rewind_to_agreed(self, what));
     run_saver_changes(&self->followers.saving.saver, false);
@@ -314,13 +341,15 @@ static mics_status measure_memory(run_trainer *self)
 
 static mics_status end(run_trainer *self, mics_status status)
 {
-    if (status == MICS_ERR_NUMERIC) // what is being saved was good
+    // Numbers of a step are those of an island: others may not know.
+    const bool found = status == MICS_ERR_NUMERIC && run_job_islands(self->context.job) == 1;
+    if (found) // what is being saved was good
         (void)run_saving_settle(&self->followers.saving);
     if (status == MICS_OK || status == MICS_ERR_INTERRUPTED)
         MICS_TRY(measure_memory(self));
     // Every rank was told to stop, or found the same numbers, so nobody waits for another.
-    self->context.rank->agreed = status == MICS_ERR_INTERRUPTED || status == MICS_ERR_NUMERIC ||
-                                 (self->step.told & RUN_SENDS_UNREADABLE) != 0;
+    self->context.rank->agreed =
+        status == MICS_ERR_INTERRUPTED || found || (self->step.told & RUN_SENDS_UNREADABLE) != 0;
     return status;
 }
 

@@ -5,6 +5,7 @@
 #include "mics/log.h"
 #include "run/report/overlap.h"
 #include <math.h>
+#include <string.h>
 
 // What this rank sends in all steps of a kind in the training list.
 static mics_bytes kind_sent(const run_context *context, mics_step_kind kind)
@@ -140,42 +141,101 @@ void run_metrics_fill_pairs(const mics_run *run, const double sums[MICS_PREFEREN
                                   .logps_rejected = sums[MICS_PREFERENCE_REJECTED_LOGP] / pairs};
 }
 
-static void report(const run_context *context, const run_step *at)
+// What one island says of its step, as all islands would.
+static mics_world_result world_of(const run_step *at)
+{
+    const mics_step_result *result = &at->result;
+    mics_world_result world = {.step = at->number,
+                               .loss = result->loss,
+                               .grad_norm = result->grad_norm,
+                               .counted = result->counted,
+                               .memory_peak_bytes = result->memory_peak_bytes};
+    memcpy(world.router_sums, result->router_sums, sizeof world.router_sums);
+    memcpy(world.preference_sums, result->preference_sums, sizeof world.preference_sums);
+    return world;
+}
+
+// Completes a row and writes it.
+static void write_row(const run_context *context, const mics_world_result *world,
+                      mics_metrics *metrics)
+{
+    const mics_job *job = context->job;
+    metrics->loss = world->loss;
+    metrics->grad_norm = world->grad_norm;
+    metrics->memory_peak_bytes = world->memory_peak_bytes;
+    metrics->islands.updated = world->updated;
+    fill_router(world->router_sums, &metrics->router);
+    run_metrics_fill_pairs(job->run, world->preference_sums, (double)world->counted,
+                           &metrics->preference);
+    run_reports_step(context->reports, metrics);
+    if (job->callbacks.step != NULL)
+        job->callbacks.step(job->callbacks.ctx, metrics);
+    if (metrics->islands.updated < metrics->islands.islands)
+        run_job_note(job,
+                     "step %lld is left out in %d of %d islands: no token counts, or its loss "
+                     "is a spike",
+                     (long long)metrics->step, (int)(metrics->islands.islands - world->updated),
+                     (int)metrics->islands.islands);
+}
+
+static void note_left_out(const run_context *context, const run_step *at)
+{
+    const mics_job *job = context->job;
+    if (at->result.skipped)
+        run_job_note(job, "step %lld is left out: gradients overflowed fp16 at loss scale %g",
+                     (long long)at->number, at->result.loss_scale);
+    if (at->result.verdict == MICS_VERDICT_EMPTY)
+        run_job_note(job, "step %lld is left out: no token of its batch counts",
+                     (long long)at->number);
+}
+
+// The row of the step before, as soon as its numbers are those of all islands.
+static void write_waiting(run_metrics *self)
+{
+    const mics_world_result *world = mics_engine_world(self->context->engine);
+    if (!self->waits || world->step != self->row.step)
+        return;
+    write_row(self->context, world, &self->row);
+    self->waits = false;
+}
+
+static mics_metrics row_of(const run_context *context, const run_step *at)
 {
     const mics_job *job = context->job;
     const mics_run *run = job->run;
-    const mics_step_result *result = &at->result;
     const int64_t tokens = run->global_batch * mics_run_sequences_each(run) * run_job_sequence(job);
     const mics_bytes sent = sent_by_all(context, at);
     mics_metrics metrics = {
         .step = at->number,
         .steps = run->steps,
         .phase = run->phase_count > 0 ? run->phase + 1 : 0,
-        .loss = result->loss,
         .lr = at->lr,
-        .grad_norm = result->grad_norm,
         .tokens = run_job_position(job, at->number).tokens,
         .tokens_per_s = (double)tokens * 1e6 / at->taken_us,
         .step_ms = at->taken_us / 1e3,
         .mfu = utilisation(context, (double)tokens * 1e6 / at->taken_us),
-        .memory_peak_bytes = result->memory_peak_bytes,
         .sent_intra_bytes = sent.intra,
         .sent_inter_bytes = sent.inter,
         .save_ms = (at->save_us + at->copy_us) / 1e3,
     };
     fill_exposed(at, mics_schedule_defers(job->schedule), &metrics);
-    fill_router(result->router_sums, &metrics.router);
-    run_metrics_fill_pairs(run, result->preference_sums, (double)result->counted,
-                           &metrics.preference);
-    run_reports_step(context->reports, &metrics);
-    if (job->callbacks.step != NULL)
-        job->callbacks.step(job->callbacks.ctx, &metrics);
-    if (result->skipped)
-        run_job_note(job, "step %lld is left out: gradients overflowed fp16 at loss scale %g",
-                     (long long)at->number, result->loss_scale);
-    if (result->verdict == MICS_VERDICT_EMPTY)
-        run_job_note(job, "step %lld is left out: no token of its batch counts",
-                     (long long)at->number);
+    return metrics;
+}
+
+static void report(run_metrics *self, const run_step *at)
+{
+    const run_context *context = self->context;
+    mics_metrics row = row_of(context, at);
+    if (run_job_islands(context->job) == 1) {
+        const mics_world_result world = world_of(at);
+        write_row(context, &world, &row);
+        note_left_out(context, at);
+        return;
+    }
+    write_waiting(self);
+    self->row = row;
+    self->waits = true;
+    write_waiting(self); // where the step is completed
 }
 
 // ---- the follower ----
@@ -193,13 +253,14 @@ static mics_status open_metrics(void *state, const run_context *context, void *m
 
 static mics_status after_step(void *state, run_step *step)
 {
-    const run_context *context = ((run_metrics *)state)->context;
+    run_metrics *self = state;
+    const run_context *context = self->context;
     const double begin_us = mics_clock_us();
     if (step->begins)
         return MICS_OK;
     MICS_TRY(check_sent(context, step));
     if (run_reports_opened(context->reports))
-        report(context, step);
+        report(self, step);
     step->reported_us = mics_clock_us() - begin_us;
     return MICS_OK;
 }

@@ -12,4 +12,7 @@ void run_metrics_fill_pairs(const mics_run *run, const double sums[MICS_PREFEREN
 
 typedef struct run_metrics {
     const run_context *context;
+    // Of a step that several islands trained: it is written when what all of them say of it is known.
+    bool waits;
+    mics_metrics row;
 } run_metrics;

@@ -29,6 +29,7 @@ enum { NAME_BYTES = 128, MAX_ARGS = 8 };
     X(EXPOSED_REDUCE, "exposed_reduce_us")                                                         \
     X(EXPOSED_SECOND_HOP, "exposed_second_hop_us")                                                 \
     X(EXPOSED_AGREE, "exposed_agree_us")                                                           \
+    X(EXPOSED_MEETING, "exposed_meeting_us")                                                       \
     X(EXPOSED_COPY, "exposed_copy_us")                                                             \
     X(CLOCK_AHEAD, "clock_ahead_us")                                                               \
     X(CLOCK_ACCURACY, "clock_accuracy_us")
@@ -74,7 +75,7 @@ mics_status run_trace_file_open(const mics_job *job, mics_memory *memory, int32_
     file->job = job;
     file->memory = memory;
     file->list = &job->schedule->lists[MICS_PHASE_TRAIN];
-    file->ranks = job->schedule->spec.mesh.ranks;
+    file->ranks = mics_mesh_world(&job->schedule->spec.mesh);
     file->count = count;
     MICS_TRY_OUT(take_numbers(file));
     MICS_TRY_OUT(mics_file_join(memory, job->run->out, "trace.json", &file->path));
@@ -231,11 +232,13 @@ static void add_figures(run_trace_file *file, int32_t rank, const run_traced_ste
         [FIRST_GATHER] = overlap.first_gather,
         [LAST_REDUCE] = overlap.last_reduce,
         [IDEAL] = overlap.ideal,
-        [EXPOSED] = exposed.gather + exposed.reduce + exposed.second_hop + exposed.agree,
+        [EXPOSED] =
+            exposed.gather + exposed.reduce + exposed.second_hop + exposed.agree + exposed.meeting,
         [EXPOSED_GATHER] = exposed.gather,
         [EXPOSED_REDUCE] = exposed.reduce,
         [EXPOSED_SECOND_HOP] = exposed.second_hop,
         [EXPOSED_AGREE] = exposed.agree,
+        [EXPOSED_MEETING] = exposed.meeting,
         [EXPOSED_COPY] = exposed.copy,
     };
     for (int which = 0; which < FIGURES; which++)
@@ -294,7 +297,7 @@ static void note_run(const run_trace_file *file)
     mics_trace_note_text(trace, "program", "mics " MICS_VERSION);
     mics_trace_note_text(trace, "model", file->job->run->model_config);
     mics_trace_note_text(trace, "sharding", mics_mesh_name(mesh, name, sizeof name));
-    mics_trace_note_real(trace, "ranks", mesh->ranks);
+    mics_trace_note_real(trace, "ranks", file->ranks);
     mics_trace_note_real(trace, "ranks_per_node", mesh->ranks_per_node);
     mics_trace_note_real(trace, "micro_steps", file->job->run->micro_steps);
     mics_trace_note_real(trace, "first_step", (double)file->first_step);
