@@ -146,7 +146,7 @@ static mics_status give_up(run_judge *judge, int64_t step, const mics_step_resul
     if (!run_is_first_of_island(judge->context))
         return MICS_ERR_NUMERIC;
     if (judge->rules.apart)
-        again = "; an island cannot go back by itself: --resume auto goes on from the newest "
+        again = "; an island cannot go back by itself: --resume auto resumes from the newest "
                 "checkpoint";
     if (judge->rules.recheck && !judge->known.again)
         again = "; it cannot be run again, as int8 (run.comm_dtype) keeps what it lost";
