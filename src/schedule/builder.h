@@ -57,6 +57,23 @@ typedef struct late_reduction {
     pass of;        // the backward that wrote the gradient
 } late_reduction;
 
+// What meets of a unit: its masters, and states.
+enum { MEETING_STATES = 1 + MICS_OPTIMIZER_STATES };
+
+// A unit's meeting in the making.
+typedef struct unit_meeting {
+    mics_step_kind newest;        // MICS_STEP_KINDS: it has not begun
+    int32_t last[MEETING_STATES]; // newest step, by state; -1: none
+    double before, share; // of the elements that meet in one list: of units before it, and its own
+    int32_t begun;        // pass before which its sum is listed
+} unit_meeting;
+
+// Units that meet in the same lists.
+typedef struct meeting_window {
+    double elems, listed;
+    int32_t begin; // pass before which the first one's change is listed; -1: none yet
+} meeting_window;
+
 typedef struct builder {
     mics_schedule *schedule;
     unit_facts *facts; // by unit
@@ -66,15 +83,18 @@ typedef struct builder {
     slot_pool params, grads; // by unit; by grad_key
     pass *passes;
     int32_t pass_count;
-    int32_t gathered;      // passes whose gathers are listed
-    int32_t brought;       // passes whose replica gathers are listed
-    int32_t *ready;        // by unit: the step that made its whole values readable; -1: none
-    int32_t *synced;       // by unit: its param sync; -1: none
-    int32_t *brought_back; // by unit: its replica gather; -1: none
-    int32_t *updated;      // by unit: its update, at the head of the list; -1: none
-    int32_t *last_writer;  // by unit: newest backward that wrote its gradient
-    int32_t *last_reduced; // by unit: newest reduction into its accumulator; -1: none
-    int32_t *ends_with;    // by unit: whose backward writes its gradient last
+    int32_t gathered;        // passes whose gathers are listed
+    int32_t brought;         // passes whose replica gathers are listed
+    int32_t *ready;          // by unit: the step that made its whole values readable; -1: none
+    int32_t *synced;         // by unit: its param sync; -1: none
+    int32_t *brought_back;   // by unit: its replica gather; -1: none
+    int32_t *updated;        // by unit: the newest step that changed its masters; -1: none
+    int32_t *last_writer;    // by unit: newest backward that wrote its gradient
+    int32_t *last_reduced;   // by unit: newest reduction into its accumulator; -1: none
+    int32_t *ends_with;      // by unit: whose backward writes its gradient last
+    unit_meeting *meetings;  // by unit
+    meeting_window *windows; // by number
+    int32_t world_agreed;    // AGREE_WORLD; -1: none
     int32_t newest[MICS_STREAMS];
     int32_t *copied; // by unit, by micro-batch in flight: the newest copy of its block; -1: none
     late_reduction late[MICS_STEP_USES]; // their inter-node stages are not listed yet
@@ -86,6 +106,11 @@ typedef struct builder {
 static inline const mics_unit *unit_of(const builder *b, int32_t unit)
 {
     return &b->schedule->spec.model->units[unit];
+}
+
+static inline bool is_training(const builder *b)
+{
+    return b->list == &b->schedule->lists[MICS_PHASE_TRAIN];
 }
 
 static inline const mics_sharding *sharding_of(const builder *b, int32_t unit)

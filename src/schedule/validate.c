@@ -108,7 +108,9 @@ static mics_group group_of(const validator *v, const mics_step *step)
 static mics_status check_place(const validator *v, const mics_step *step)
 {
     const bool copies = step->kind == MICS_STEP_STORE || step->kind == MICS_STEP_FETCH;
-    const bool comm = !copies && !computes(step) && step->kind != MICS_STEP_NORM &&
+    const bool met = mics_step_meets(step) && step->kind != MICS_STEP_MEET_SCATTER &&
+                     step->kind != MICS_STEP_MEET_GATHER && step->kind != MICS_STEP_MEET_SPREAD;
+    const bool comm = !copies && !computes(step) && !met && step->kind != MICS_STEP_NORM &&
                       step->kind != MICS_STEP_MOMENTUM && step->kind != MICS_STEP_ORTHOGONALISE &&
                       step->kind != MICS_STEP_UPDATE;
     if (comm != mics_step_is_comm(step) || copies != mics_step_is_copy(step))
@@ -135,11 +137,13 @@ static int64_t blocks_of(const validator *v, const mics_step *step, int32_t unit
     const mics_sharding *s = sharding_of(v, unit);
     const int32_t per_node = v->schedule->spec.mesh.ranks_per_node,
                   experts = v->schedule->experts[unit];
-    const int32_t degree = step->kind == MICS_STEP_GATHER   ? s->params
-                           : step->kind == MICS_STEP_REDUCE ? s->grads
-                           : step->axis == MICS_AXIS_REPLICATION
-                               ? mics_schedule_unit_ranks(v->schedule, unit)
-                               : s->optimizer;
+    const int32_t degree =
+        step->kind == MICS_STEP_GATHER   ? s->params
+        : step->kind == MICS_STEP_REDUCE ? s->grads
+        : step->axis == MICS_AXIS_OUTER
+            ? mics_schedule_unit_ranks(v->schedule, unit) * v->schedule->spec.mesh.islands
+        : step->axis == MICS_AXIS_REPLICATION ? mics_schedule_unit_ranks(v->schedule, unit)
+                                              : s->optimizer;
     return mics_step_scope(step) == MICS_SCOPE_INTRA ? per_node / experts : degree;
 }
 
@@ -148,8 +152,7 @@ static mics_status check_block(const validator *v, const mics_step *step)
     int32_t count = 0;
     const int32_t *units = mics_schedule_members(v->schedule, step, &count);
     int64_t elems = 0;
-    if (!mics_step_is_comm(step) || step->kind == MICS_STEP_AGREE ||
-        step->kind == MICS_STEP_ALL_TO_ALL)
+    if (!mics_step_is_comm(step) || step->unit < 0 || step->kind == MICS_STEP_ALL_TO_ALL)
         return MICS_OK;
     for (int32_t i = 0; step->algorithm != MICS_ALGORITHM_SHARED && i < count; i++)
         elems += v->schedule->padded_elems[units[i]] / blocks_of(v, step, units[i]);
@@ -248,13 +251,15 @@ static mics_status check_traffic(const validator *v)
     for (int32_t i = 0; i < v->list->count; i++) {
         const mics_step *step = &v->list->steps[i];
         mics_bytes *sum = &sums[step->kind][step->stage];
+        const int64_t times =
+            step->period > 0 ? mics_schedule_period(v->schedule) / step->period : 1;
         for (int32_t rank = 0; rank < mesh->ranks_per_node; rank++) {
             const mics_bytes sent = mics_schedule_step_bytes(v->schedule, step, rank);
-            sum->intra += sent.intra;
-            sum->inter += sent.inter;
+            sum->intra += times * sent.intra;
+            sum->inter += times * sent.inter;
         }
     }
-    const int64_t nodes = mesh->ranks / mesh->ranks_per_node;
+    const int64_t nodes = mics_mesh_world(mesh) / mesh->ranks_per_node;
     for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
         const mics_bytes *sum = &sums[i / MICS_STAGES][i % MICS_STAGES];
         const mics_bytes *told =
@@ -314,6 +319,14 @@ static mics_status check_kind(validator *v, const mics_step *step)
     case MICS_STEP_STORE:
     case MICS_STEP_FETCH:
         return check_copy(v, step);
+    case MICS_STEP_AGREE_WORLD:
+    case MICS_STEP_MEET_CHANGE:
+    case MICS_STEP_MEET_SCATTER:
+    case MICS_STEP_MEET_UPDATE:
+    case MICS_STEP_MEET_GATHER:
+    case MICS_STEP_MEET_SPREAD:
+    case MICS_STEP_MEET_ADOPT:
+        return MICS_OK;
     default:
         return check_update(v, step);
     }
@@ -322,7 +335,8 @@ static mics_status check_kind(validator *v, const mics_step *step)
 static mics_status check_step(validator *v)
 {
     const mics_step *step = &v->list->steps[v->index];
-    const bool agrees = step->kind == MICS_STEP_NORM || step->kind == MICS_STEP_AGREE;
+    const bool agrees = step->kind == MICS_STEP_NORM || step->kind == MICS_STEP_AGREE ||
+                        step->kind == MICS_STEP_AGREE_WORLD;
     if (!agrees && (step->unit < 0 || step->unit >= units_of(v)))
         return validator_broken(v, 2, "there is no such unit");
     MICS_TRY(check_waits(v, step));
