@@ -99,6 +99,16 @@ static void print_group(const printer *r, mics_group group)
         printer_text(r, ", ... %d", (int)mics_group_rank(group, group.size - 1));
 }
 
+// All ranks are those of an island, where there are several.
+static const char *group_name(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope)
+{
+    static const char *const islands[MICS_SCOPES] = {[MICS_SCOPE_WHOLE] = "island",
+                                                     [MICS_SCOPE_INTRA] = "island, intra-node",
+                                                     [MICS_SCOPE_INTER] = "island, inter-node"};
+    return mesh->islands > 1 && axis == MICS_AXIS_ISLAND ? islands[scope]
+                                                         : mics_group_text(axis, scope);
+}
+
 // The groups of several ranks that rank 0 is in; the others are alike, shifted.
 static void print_groups(const printer *r, const mics_mesh *mesh)
 {
@@ -112,7 +122,7 @@ static void print_groups(const printer *r, const mics_mesh *mesh)
         if (group.size < 2 || !there ||
             (part && group.size == mics_mesh_group(mesh, axis, MICS_SCOPE_WHOLE, 0).size))
             continue;
-        printer_text(r, "  %-30s %4d ranks: ", mics_group_text(axis, scope), (int)group.size);
+        printer_text(r, "  %-30s %4d ranks: ", group_name(mesh, axis, scope), (int)group.size);
         print_group(r, group);
         printer_text(r, " (of rank 0)\n");
     }
@@ -372,6 +382,9 @@ static void print_step(printer *r, const mics_schedule *schedule, int32_t index)
     const int streams = schedule->spec.offload_units > 0 ? MICS_STREAMS : MICS_STREAM_COPY;
     for (int stream = 0; stream < streams; stream++)
         printer_text(r, step->wait[stream] >= 0 ? " %5d" : "     -", (int)step->wait[stream]);
+    if (step->period > 0)
+        printer_text(r, "  behind step %d of each %d",
+                     (int)(step->offset > 0 ? step->offset : step->period), (int)step->period);
     printer_text(r, "\n");
 }
 
@@ -388,6 +401,8 @@ static void write_step(printer *r, const mics_schedule *schedule, const mics_ste
                 cell_words("dtype", mics_comm_dtype_text(step->dtype.sent)));
     if (mics_step_is_comm(step))
         PRINTER_ROW(r, cell_words("algorithm", mics_step_algorithm_text(step)));
+    if (step->period > 0)
+        PRINTER_ROW(r, cell_int("period", step->period), cell_int("offset", step->offset));
     PRINTER_ROW(r, cell_rounded("flops", step->flops));
     printer_open(r, "wait", '[', false);
     const int streams = schedule->spec.offload_units > 0 ? MICS_STREAMS : MICS_STREAM_COPY;

@@ -150,6 +150,11 @@ static void describe(const run_trace_file *file, int32_t rank, int32_t entry, in
         add_number(text, "units", step->member_count);
 }
 
+static bool ran(const run_trace_file *file, const run_traced *traced, int32_t s, int32_t entry)
+{
+    return traced->times[(int64_t)s * file->list->count + entry].end_us > 0;
+}
+
 static mics_trace_event event_of(const run_trace_file *file, const run_traced *traced, int32_t s,
                                  int32_t entry, event_text *text)
 {
@@ -174,7 +179,7 @@ static void draw_waits(const run_trace_file *file, const run_traced *traced, int
     const mics_step *step = &file->list->steps[entry];
     for (int stream = 0; stream < MICS_STREAMS; stream++) {
         event_text text;
-        if (step->wait[stream] < 0)
+        if (step->wait[stream] < 0 || !ran(file, traced, s, step->wait[stream]))
             continue;
         const mics_trace_event from = event_of(file, traced, s, step->wait[stream], &text);
         if (from.end_us > free_us)
@@ -187,6 +192,8 @@ static void write_step(const run_trace_file *file, const run_traced *traced, int
     double free_us = 0; // when computation was free for its next entry
     for (int32_t entry = 0; entry < file->list->count; entry++) {
         event_text text;
+        if (!ran(file, traced, s, entry))
+            continue;
         const mics_trace_event event = event_of(file, traced, s, entry, &text);
         mics_trace_write(file->trace, &event);
         if (!mics_step_is_compute(&file->list->steps[entry]))
