@@ -51,8 +51,8 @@ static void cut_rows(const run_batches *self, const int32_t *rows, int64_t begin
     }
 }
 
-// No token counts. A step is held, so that all ranks come to its end and save the state before it;
-// of several islands, which train on, the rank fails.
+// No token counts. A step is held, so that all ranks come to its end and save the state before it. Of
+// several islands the rank fails: they have agreed as the step began.
 static mics_status give_up(run_batches *self, int32_t *inputs_out, int32_t *targets_out)
 {
     mics_engine *engine = self->context->engine;

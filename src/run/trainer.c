@@ -108,22 +108,10 @@ void run_trainer_saved(void *ctx, int64_t step)
         row->follower->saved(state_of(self, row), step);
 }
 
-static void take_told(run_trainer *self)
-{
-    run_step *step = &self->step;
-    const mics_world_result *world = mics_engine_world(self->context.engine);
-    const bool several = run_job_islands(self->context.job) > 1;
-    step->told_in = several ? step->number - 1 : step->number;
-    if (!several)
-        step->told |= step->result.told;
-    else if (world->step == step->told_in)
-        step->told = world->told;
-}
-
 // MICS_ERR_NUMERIC is left to the judge.
 static mics_status end_attempt(run_trainer *self, mics_status status)
 {
-    take_told(self);
+    self->step.told |= self->step.result.told;
     self->step.stops = (self->step.told & RUN_SENDS_STOP) != 0;
     self->step.impossible = status == MICS_ERR_NUMERIC;
     if (self->step.impossible)
@@ -222,7 +210,10 @@ static mics_status follow(run_trainer *self)
         MICS_TRY(provide(self, need));
         if (row->follower->after_step == NULL || self->progress.step != self->step.number)
             continue;
-        run_saving_allow_reading(&self->followers.saving, need == RUN_NEEDS_STATE);
+        // What islands agreed on takes the place of the state, while that is evaluated.
+        run_saving_allow_reading(&self->followers.saving,
+                                 need == RUN_NEEDS_STATE &&
+                                     run_job_islands(self->context.job) == 1);
         const mics_status status = row->follower->after_step(state_of(self, row), &self->step);
         run_saving_allow_reading(&self->followers.saving, false);
         MICS_TRY(status);

@@ -13,14 +13,11 @@
 typedef struct run_step {
     int64_t number;
     double lr;
-    bool begins; // no step was trained: training begins here
-    bool first;  // and for the first time in this process
-    bool last;   // of the run
-    bool stops;  // the run is to stop behind it
-    // By any rank (RUN_SENDS_...): in any attempt at the step; of several islands, where news of all
-    // come with the next step, in the one before.
-    uint32_t told;
-    int64_t told_in;              // the step that it is of
+    bool begins;                  // no step was trained: training begins here
+    bool first;                   // and for the first time in this process
+    bool last;                    // of the run
+    bool stops;                   // the run is to stop behind it
+    uint32_t told;                // by any rank in any attempt at the step (RUN_SENDS_...)
     bool impossible;              // its numbers are an error (MICS_ERR_NUMERIC)
     mics_step_result result;      // of the newest attempt
     mics_completions completions; // since the step before

@@ -399,10 +399,9 @@ mics_status run_saving_provide(run_saving *self, run_need need)
 
 // ---- around a step ----
 
-// A step that one island holds is trained by the others, so with several none is.
 void run_saving_allow_reading(run_saving *self, bool still)
 {
-    run_saver_stands(&self->saver, still && run_job_islands(self->context->job) == 1);
+    run_saver_stands(&self->saver, still);
 }
 
 static void before_update(void *state)
@@ -430,12 +429,8 @@ static void before_step(void *state)
     if (is_pending(self))
         mics_engine_tell(engine,
                          news_of(save_of(self, RUN_BACKGROUND), run_is_rank_0(self->context)));
-    if (run_stop_is_asked(&self->context->job->stop)) {
-        if (run_job_islands(self->context->job) > 1)
-            mics_engine_tell(engine, RUN_SENDS_STOP);
-        else
-            (void)mics_engine_hold(engine);
-    }
+    if (run_stop_is_asked(&self->context->job->stop))
+        (void)mics_engine_hold(engine);
     run_saving_allow_reading(self, true);
 }
 
@@ -468,7 +463,7 @@ static mics_status end_step(void *state, const run_step *at, mics_status status)
     // Not before: the saver would take this step's state for the last's.
     mics_engine_next_ballot(self->context->engine);
     MICS_TRY(status);
-    if (is_pending(self) && save_of(self, RUN_BACKGROUND)->step < at->told_in) // no older one's
+    if (is_pending(self))
         MICS_TRY(take_news(self, at->told));
     if (at->result.verdict == MICS_VERDICT_UPDATED)
         self->updated = at->number;
