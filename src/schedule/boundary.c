@@ -144,7 +144,7 @@ bool mics_schedule_early_by_rule(const mics_schedule_spec *spec)
 {
     const mics_mesh *mesh = &spec->mesh;
     const mics_sharding *s = &mesh->sharding;
-    const int64_t per_node = mesh->ranks_per_node, nodes = mesh->ranks / per_node,
+    const int64_t per_node = mesh->ranks_per_node, nodes = mics_mesh_nodes(mesh),
                   of_shard = s->optimizer / per_node;
     const bool rounds =
         spec->precision != MICS_PRECISION_FP32 || spec->params_dtype.inter != MICS_COMM_FP32;
