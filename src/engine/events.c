@@ -85,6 +85,14 @@ void device_end_step(mics_engine *engine, int32_t index)
                         list_event(engine, index, true));
 }
 
+void device_pass_step(mics_engine *engine, int32_t index)
+{
+    const mics_device *device = engine->device;
+    for (int end = 0; end < 2; end++)
+        device->ops->record(device->ctx, (int32_t)engine->list->steps[index].stream,
+                            list_event(engine, index, end));
+}
+
 // ---- waiting ----
 
 // How far the device has come: by stream, the first step of the list that it has not ended.
