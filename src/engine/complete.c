@@ -59,15 +59,13 @@ mics_status run_streams(mics_engine *engine)
     return compute != MICS_OK ? compute : comm;
 }
 
-static void count_completion(mics_engine *engine, const mics_traffic *before)
+static void count_sent(mics_engine *engine, const mics_traffic *before)
 {
-    mics_completions *all = &engine->completions;
+    mics_bytes *sent = &engine->completions.sent;
     mics_traffic after;
     mics_comm_count_get(engine->spec.comm, &after);
-    all->count++;
-    all->updates += engine->brings_back;
-    all->sent.intra += after.intra_bytes - before->intra_bytes;
-    all->sent.inter += after.inter_bytes - before->inter_bytes;
+    sent->intra += after.intra_bytes - before->intra_bytes;
+    sent->inter += after.inter_bytes - before->inter_bytes;
 }
 
 // The next training step. One that was held is taken again.
@@ -105,7 +103,9 @@ mics_status mics_engine_complete(mics_engine *engine)
     mics_comm_count_get(engine->spec.comm, &before);
     const bool beside = engine->schedule->spec.outer.overlap_steps > 0;
     const mics_status status = run_completion(engine, beside ? 0 : next_step(engine));
-    count_completion(engine, &before);
+    engine->completions.count++;
+    engine->completions.updates += engine->brings_back;
+    count_sent(engine, &before);
     engine->stale = engine->stale && status != MICS_OK;
     return status;
 }
@@ -114,13 +114,16 @@ mics_status mics_engine_complete(mics_engine *engine)
 mics_status mics_engine_meet(mics_engine *engine)
 {
     struct islands *self = engine->islands;
+    mics_traffic before;
     mics_status status = MICS_OK;
     if (self == NULL)
         return MICS_OK;
     MICS_TRY(mics_engine_complete(engine));
+    mics_comm_count_get(engine->spec.comm, &before);
     for (self->window = 0; self->window < self->windows && status == MICS_OK; self->window++)
         status = run_completion(engine, 0);
     self->window = -1;
+    count_sent(engine, &before);
     MICS_TRY(status);
     const int64_t next = next_step(engine);
     self->met = next > self->met ? next : self->met;
