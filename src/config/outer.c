@@ -80,14 +80,13 @@ static mics_status fail_ranks(const config *run, int32_t ranks, int32_t per_node
                           used > 0 ? sizes : "; more ranks would (--ranks, or a launcher)");
 }
 
-// Islands find factors of their own.
-static mics_status check_scaling(const config *run)
+static mics_status check_precision(const config *run)
 {
-    if (run->run.precision != MICS_RUN_PRECISION_FP16 || !run->run.loss_scale.dynamic)
+    if (run->run.precision != MICS_RUN_PRECISION_FP16)
         return MICS_OK;
     return mics_json_fail(run->run.json, "outer", MICS_ERR_UNSUPPORTED,
-                          "is not for fp16 with a loss scale that is found while training; use "
-                          "bf16, or give fp16.loss_scale a number");
+                          "is not for fp16, whose losses each island would scale by itself; use "
+                          "bf16");
 }
 
 mics_status mics_config_resolve_outer(const config *run, int32_t ranks, int32_t nodes,
@@ -98,7 +97,7 @@ mics_status mics_config_resolve_outer(const config *run, int32_t ranks, int32_t 
     *ranks_out = 0;
     if (run->run.outer.every == 0)
         return MICS_OK;
-    MICS_TRY(check_scaling(run));
+    MICS_TRY(check_precision(run));
     if (size == ranks)
         return fail_ranks(run, ranks, per_node, size, "which is one island that meets nobody");
     if (ranks % size != 0)

@@ -134,7 +134,8 @@ static mics_status complete_for(run_trainer *self, run_need need)
     const mics_job *job = self->context.job;
     const bool several = run_job_islands(job) > 1;
     const int64_t step = self->step.number;
-    if (several && step == mics_run_phase_end(job->run))
+    self->step.meets = several && step == mics_run_phase_end(job->run);
+    if (self->step.meets)
         return mics_engine_meet(self->context.engine);
     return need > RUN_NEEDS_NOTHING || (several && step == job->train_until)
                ? mics_engine_complete(self->context.engine)

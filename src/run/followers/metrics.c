@@ -66,31 +66,92 @@ static mics_bytes left_over(const run_context *context,
     return sum;
 }
 
+// What a rank sends in the meetings that are due in training step `number`; 0: of all units, once.
+static mics_bytes met_by(const mics_schedule *schedule, int64_t number, int32_t rank)
+{
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    mics_bytes sum = {0, 0};
+    for (int32_t i = 0; i < list->count; i++) {
+        const mics_step *step = &list->steps[i];
+        if (mics_step_meets(step) &&
+            (number > 0 ? mics_step_is_due(step, number) : step->state == 0))
+            add_bytes(&sum, 1, mics_schedule_step_bytes(schedule, step, rank));
+    }
+    return sum;
+}
+
+// The meetings of a step: in its own list, and in what completed it.
+typedef struct meetings {
+    mics_bytes step, completed;
+} meetings;
+
+// Those of the list that follows may be done ahead of it (mics_engine_complete).
+static meetings meetings_of(const run_metrics *self, const run_step *at, int32_t rank)
+{
+    const run_context *context = self->context;
+    const mics_schedule *schedule = context->job->schedule;
+    meetings met = {{0, 0}, {0, 0}};
+    if (run_job_islands(context->job) == 1)
+        return met;
+    const int64_t done = *mics_engine_outer_state(context->engine).met;
+    if (self->met < at->number)
+        met.step = met_by(schedule, at->number, rank);
+    if (done > at->number && schedule->spec.outer.overlap_steps == 0)
+        met.completed = met_by(schedule, at->number + 1, rank);
+    if (at->meets)
+        add_bytes(&met.completed, 1, met_by(schedule, 0, rank));
+    return met;
+}
+
+// What each completion sends.
+static mics_bytes each_completion(const run_context *context,
+                                  mics_bytes (*sent)(const run_context *context,
+                                                     mics_step_kind kind))
+{
+    mics_bytes sum = sent(context, MICS_STEP_PARAM_SYNC);
+    add_bytes(&sum, 1, sent(context, MICS_STEP_AGREE_WORLD));
+    return sum;
+}
+
 // What this rank sent must be what the schedule says it sends. Each rank checks its own share, so
 // the schedule's total over all ranks is a measured one, without a message to gather it. A step
 // that has nothing to complete sends none of what is left over.
-static mics_status check_sent(const run_context *context, const run_step *at)
+static mics_status check_sent(const run_metrics *self, const run_step *at)
 {
+    const run_context *context = self->context;
     const mics_completions *done = &at->completions;
     const mics_bytes gathers = left_over(context, kind_sent);
-    mics_bytes completed = {0, 0},
+    const meetings met = meetings_of(self, at, context->rank->comm->rank);
+    mics_bytes completed = met.completed,
                step = mics_schedule_rank_bytes(context->job->schedule, MICS_PHASE_TRAIN,
                                                context->rank->comm->rank);
     add_bytes(&step, at->result.completes ? 0 : -1, gathers);
+    add_bytes(&step, 1, met.step);
     add_bytes(&completed, done->updates, gathers);
-    add_bytes(&completed, done->count, kind_sent(context, MICS_STEP_PARAM_SYNC));
+    add_bytes(&completed, done->count, each_completion(context, kind_sent));
     MICS_TRY(check_bytes("a step", at->result.sent, step));
     return check_bytes("completions of steps", done->sent, completed);
 }
 
-// What all ranks sent in the step, and in completions since the one before.
-static mics_bytes sent_by_all(const run_context *context, const run_step *at)
+// What all ranks sent in the step, and in completions since the one before; *met_out: of that in
+// meetings.
+static mics_bytes sent_by_all(const run_metrics *self, const run_step *at, mics_bytes *met_out)
 {
+    const run_context *context = self->context;
     const mics_completions *done = &at->completions;
     mics_bytes sum = mics_schedule_all_bytes(context->job->schedule, MICS_PHASE_TRAIN);
+    *met_out = (mics_bytes){0, 0};
+    for (int32_t rank = 0; rank < context->rank->comm->ranks; rank++) {
+        if (rank > 0 && met_out->intra + met_out->inter == 0)
+            break; // no unit met
+        const meetings met = meetings_of(self, at, rank);
+        add_bytes(met_out, 1, met.step);
+        add_bytes(met_out, 1, met.completed);
+    }
+    add_bytes(&sum, 1, *met_out);
     add_bytes(&sum, (at->result.completes ? 0 : -1) + done->updates,
               left_over(context, kind_sent_by_all));
-    add_bytes(&sum, done->count, kind_sent_by_all(context, MICS_STEP_PARAM_SYNC));
+    add_bytes(&sum, done->count, each_completion(context, kind_sent_by_all));
     return sum;
 }
 
@@ -106,16 +167,19 @@ static double utilisation(const run_context *context, double tokens_per_s)
 }
 
 // Nothing hides what is completed behind the step: that counts as the second hop's, or where no
-// update is due as the parameter sync that it is.
-static void fill_exposed(const run_step *at, bool defers, mics_metrics *metrics)
+// update is due as the parameter sync that it is; of several islands as theirs.
+static void fill_exposed(const run_step *at, const mics_schedule *schedule, mics_metrics *metrics)
 {
     const run_exposed exposed = run_exposed_sum(at->result.exposed_us);
+    const bool several = schedule->spec.mesh.islands > 1;
+    const bool defers = !several && mics_schedule_defers(schedule);
     metrics->exposed_comm_ms = (at->result.exposed_comm_us + at->complete_us) / 1e3;
-    metrics->exposed_gather_ms = (exposed.gather + (defers ? 0 : at->complete_us)) / 1e3;
+    metrics->exposed_gather_ms = (exposed.gather + (defers || several ? 0 : at->complete_us)) / 1e3;
     metrics->exposed_reduce_ms = exposed.reduce / 1e3;
     metrics->exposed_second_hop_ms = (exposed.second_hop + (defers ? at->complete_us : 0)) / 1e3;
     metrics->exposed_agree_ms = exposed.agree / 1e3;
     metrics->exposed_copy_ms = exposed.copy / 1e3;
+    metrics->islands.exposed_meeting_ms = (exposed.meeting + (several ? at->complete_us : 0)) / 1e3;
 }
 
 static void fill_router(const double sums[MICS_ROUTER_SUMS], mics_router_metrics *router)
@@ -199,12 +263,15 @@ static void write_waiting(run_metrics *self)
     self->waits = false;
 }
 
-static mics_metrics row_of(const run_context *context, const run_step *at)
+// But for what all islands know alone.
+static mics_metrics row_of(const run_metrics *self, const run_step *at)
 {
+    const run_context *context = self->context;
     const mics_job *job = context->job;
     const mics_run *run = job->run;
     const int64_t tokens = run->global_batch * mics_run_sequences_each(run) * run_job_sequence(job);
-    const mics_bytes sent = sent_by_all(context, at);
+    mics_bytes met;
+    const mics_bytes sent = sent_by_all(self, at, &met);
     mics_metrics metrics = {
         .step = at->number,
         .steps = run->steps,
@@ -218,21 +285,24 @@ static mics_metrics row_of(const run_context *context, const run_step *at)
         .sent_inter_bytes = sent.inter,
         .save_ms = (at->save_us + at->copy_us) / 1e3,
     };
-    fill_exposed(at, mics_schedule_defers(job->schedule), &metrics);
+    if (run_job_islands(job) > 1)
+        metrics.islands = (mics_island_metrics){.islands = run_job_islands(job),
+                                                .meeting_intra_bytes = met.intra,
+                                                .meeting_inter_bytes = met.inter};
+    fill_exposed(at, job->schedule, &metrics);
     return metrics;
 }
 
 static void report(run_metrics *self, const run_step *at)
 {
     const run_context *context = self->context;
-    mics_metrics row = row_of(context, at);
+    mics_metrics row = row_of(self, at);
     if (run_job_islands(context->job) == 1) {
         const mics_world_result world = world_of(at);
         write_row(context, &world, &row);
         note_left_out(context, at);
         return;
     }
-    write_waiting(self);
     self->row = row;
     self->waits = true;
     write_waiting(self); // where the step is completed
@@ -251,6 +321,22 @@ static mics_status open_metrics(void *state, const run_context *context, void *m
                                   : MICS_OK;
 }
 
+static void before_step(void *state)
+{
+    run_metrics *self = state;
+    const mics_outer_state outer = mics_engine_outer_state(self->context->engine);
+    self->met = outer.met != NULL ? *outer.met : 0;
+}
+
+// Also where the step is held, and the run ends with the one before.
+static mics_status end_step(void *state, const run_step *step, mics_status status)
+{
+    (void)step;
+    if (status == MICS_OK)
+        write_waiting(state);
+    return status;
+}
+
 static mics_status after_step(void *state, run_step *step)
 {
     run_metrics *self = state;
@@ -258,7 +344,7 @@ static mics_status after_step(void *state, run_step *step)
     const double begin_us = mics_clock_us();
     if (step->begins)
         return MICS_OK;
-    MICS_TRY(check_sent(context, step));
+    MICS_TRY(check_sent(self, step));
     if (run_reports_opened(context->reports))
         report(self, step);
     step->reported_us = mics_clock_us() - begin_us;
@@ -281,6 +367,8 @@ static mics_status close_metrics(void *state)
 
 const run_follower run_metrics_follower = {.name = "metrics",
                                            .open = open_metrics,
+                                           .before_step = before_step,
+                                           .end_step = end_step,
                                            .after_step = after_step,
                                            .rewind = rewind_metrics,
                                            .close = close_metrics};

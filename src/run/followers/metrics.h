@@ -15,4 +15,5 @@ typedef struct run_metrics {
     // Of a step that several islands trained: it is written when what all of them say of it is known.
     bool waits;
     mics_metrics row;
+    int64_t met; // as the step began: the newest one whose meetings were done
 } run_metrics;

@@ -39,29 +39,15 @@ static int64_t steps_of(const mics_job *job)
     return job->run->trace_step > 0 && first_of(job) < end ? end - first_of(job) : 0;
 }
 
-// Entries that did not run in the step, as meetings that were not due, have the times of an older one.
-static void clear_older(const run_trace *trace, mics_step_time *times)
-{
-    const mics_step *steps = trace->context->job->schedule->lists[MICS_PHASE_TRAIN].steps;
-    double begin_us = INFINITY;
-    for (int32_t i = 0; i < trace->entries; i++)
-        begin_us = steps[i].period == 0 ? fmin(begin_us, times[i].begin_us) : begin_us;
-    for (int32_t i = 0; i < trace->entries; i++) {
-        if (times[i].begin_us < begin_us)
-            times[i] = (mics_step_time){0, 0};
-    }
-}
-
 static void keep(run_trace *trace, int64_t step, const mics_step_result *result)
 {
     run_traced_step *kept = &trace->steps[trace->count];
     kept->step = step;
     kept->step_us = result->step_us;
     memcpy(kept->exposed_us, result->exposed_us, sizeof kept->exposed_us);
-    mics_step_time *times = trace->times + (int64_t)trace->count * trace->entries;
-    memcpy(times, mics_engine_times(trace->context->engine),
-           (size_t)trace->entries * sizeof *times);
-    clear_older(trace, times);
+    memcpy(trace->times + (int64_t)trace->count * trace->entries,
+           mics_engine_times(trace->context->engine),
+           (size_t)trace->entries * sizeof *trace->times);
     trace->count++;
 }
 

@@ -19,10 +19,9 @@ typedef struct run_traced {
     int32_t rank;
     int32_t count; // steps
     const run_traced_step *steps;
-    // By step, by entry of the training list; of the rank's own clock. 0: the entry was not due.
-    const mics_step_time *times;
-    double clock_ahead_us;    // of rank 0's
-    double clock_accuracy_us; // of that
+    const mics_step_time *times; // by step, by entry of the training list; of the rank's own clock
+    double clock_ahead_us;       // of rank 0's
+    double clock_accuracy_us;    // of that
 } run_traced;
 
 typedef struct run_trace_file run_trace_file;
