@@ -14,7 +14,8 @@ typedef struct pass {
     int32_t in_flight;
     int32_t visit; // a unit's passes in a row, one a micro-batch in flight, are one visit
     bool backward;
-    bool last; // of its visit
+    bool last;    // of its visit
+    double flops; // of all passes before it
 } pass;
 
 // Units that a computation touches.
@@ -62,14 +63,13 @@ typedef struct late_reduction {
 typedef struct unit_meeting {
     mics_step_kind newest;        // MICS_STEP_KINDS: it has not begun
     int32_t last[MEETING_STATES]; // newest step, by state; -1: none
-    double before, share; // of the elements that meet in one list: of units before it, and its own
-    int32_t begun;        // pass before which its sum is listed
+    double begun;                 // FLOPs before its sum
 } unit_meeting;
 
 // Units that meet in the same lists.
 typedef struct meeting_window {
-    double elems, listed;
-    int32_t begin; // pass before which the first one's change is listed; -1: none yet
+    double elems, begun; // all, and the share of them whose sum is listed
+    double begin;        // FLOPs before the first one's change; -1: none yet
 } meeting_window;
 
 typedef struct builder {
@@ -81,6 +81,7 @@ typedef struct builder {
     slot_pool params, grads; // by unit; by grad_key
     pass *passes;
     int32_t pass_count;
+    double flops;            // of all
     int32_t gathered;        // passes whose gathers are listed
     int32_t brought;         // passes whose replica gathers are listed
     int32_t *ready;          // by unit: the step that made its whole values readable; -1: none

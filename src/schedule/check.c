@@ -167,35 +167,25 @@ static mics_status check_outer(const mics_schedule_spec *spec)
                          (int)islands, (int)spec->mesh.ranks, (int)outer->every);
     if (outer->every == 0)
         return MICS_OK;
-    if (outer->fragments < 1 || outer->fragments > outer->every || outer->fragments > units)
+    const int32_t fragments = units < outer->every ? units : outer->every;
+    const int32_t periods = INT32_MAX / outer->every;
+    if (outer->fragments < 1 || outer->fragments > fragments || outer->overlap_steps < 0 ||
+        outer->overlap_steps > outer->every || outer->moments_every < 0 ||
+        outer->moments_every > periods || (unsigned)outer->dtype >= MICS_COMM_DTYPES)
         return mics_fail(
             MICS_ERR_INVALID,
-            "outer.fragments %d: %d units that train and %d steps between meetings are "
-            "cut into 1 to %d",
-            (int)outer->fragments, (int)units, (int)outer->every,
-            (int)(units < outer->every ? units : outer->every));
-    if (outer->overlap_steps < 0 || outer->overlap_steps > outer->every)
-        return mics_fail(MICS_ERR_INVALID,
-                         "outer.overlap_steps %d: a fragment meets over 0 (forward waits) to "
-                         "outer.every, %d steps",
-                         (int)outer->overlap_steps, (int)outer->every);
-    if ((unsigned)outer->dtype >= MICS_COMM_DTYPES)
-        return mics_fail(MICS_ERR_INVALID,
-                         "changes meet as fp32, bf16, int8 or int4 (outer.dtype)");
-    if (outer->moments_every < 0 || outer->moments_every > INT32_MAX / outer->every)
-        return mics_fail(
-            MICS_ERR_INVALID,
-            "outer.moments_every %d: the optimizer's states meet every 1 to %d periods "
-            "of %d steps; 0: never",
-            (int)outer->moments_every, (int)(INT32_MAX / outer->every), (int)outer->every);
+            "outer: fragments %d of 1 to %d (units that train, steps between meetings), "
+            "overlap_steps %d of 0 (forward waits) to %d, moments_every %d of 0 (never) "
+            "to %d, dtype %s of fp32, bf16, int8 or int4",
+            (int)outer->fragments, (int)fragments, (int)outer->overlap_steps, (int)outer->every,
+            (int)outer->moments_every, (int)periods, mics_comm_dtype_text(outer->dtype));
     if (outer->moments_every > 0 && spec->state_dtype != MICS_STATE_FP32)
         return mics_fail(MICS_ERR_INVALID,
                          "outer.moments_every %d: states that meet are held as fp32, not %s; take "
                          "fp32, or 0, so that they never do",
                          (int)outer->moments_every, mics_state_dtype_text(spec->state_dtype));
     if (spec->all_reduces)
-        return mics_fail(MICS_ERR_INVALID,
-                         "all_reduces is how other systems run; they have no islands");
+        return mics_fail(MICS_ERR_INVALID, "all_reduces is of systems that have no islands");
     return MICS_OK;
 }
 

@@ -215,6 +215,7 @@ static void place_units(const builder *b, const int32_t *units, int32_t count, m
     for (int32_t i = 0; step->algorithm != MICS_ALGORITHM_SHARED && i < count; i++)
         step->block_elems += b->schedule->padded_elems[units[i]] / blocks;
     step->block_bytes = mics_comm_dtype_bytes(step->dtype.sent, step->block_elems);
+    step->stream = spans_nodes(b, step) ? MICS_STREAM_INTER : MICS_STREAM_INTRA;
     step->uses[0] = (mics_step_use){.unit = units[0], .param_slot = -1, .grad_slot = -1};
     step->use_count = 1;
 }
@@ -246,7 +247,6 @@ mics_step meeting_step(const builder *b, mics_step_kind kind, mics_step_stage st
     step.stage = stage;
     step.state = state;
     place_units(b, &unit, 1, &step);
-    step.stream = spans_nodes(b, &step) ? MICS_STREAM_INTER : MICS_STREAM_INTRA;
     return step;
 }
 
@@ -261,7 +261,7 @@ mics_step comm_step(const builder *b, mics_step_kind kind, mics_step_stage stage
         step.axis = kind == MICS_STEP_AGREE_WORLD ? MICS_AXIS_WORLD : MICS_AXIS_ISLAND;
         step.algorithm = MICS_ALGORITHM_DOUBLING;
         step.block_bytes = sizeof(mics_agreement);
+        step.stream = spans_nodes(b, &step) ? MICS_STREAM_INTER : MICS_STREAM_INTRA;
     }
-    step.stream = spans_nodes(b, &step) ? MICS_STREAM_INTER : MICS_STREAM_INTRA;
     return step;
 }

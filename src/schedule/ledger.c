@@ -371,26 +371,27 @@ mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_st
     }
 }
 
-mics_bytes mics_schedule_rank_bytes(const mics_schedule *schedule, mics_phase phase, int32_t rank)
+static mics_bytes list_bytes(const mics_schedule *schedule, mics_phase phase, int32_t rank,
+                             int64_t number)
 {
     mics_bytes sum = {0, 0};
     for (int32_t i = 0; i < schedule->lists[phase].count; i++) {
         const mics_step *step = &schedule->lists[phase].steps[i];
-        if (!mics_step_meets(step))
+        if (mics_step_is_due(step, number))
             add_bytes(&sum, mics_schedule_step_bytes(schedule, step, rank));
     }
     return sum;
 }
 
+// In the first training step nothing meets.
+mics_bytes mics_schedule_rank_bytes(const mics_schedule *schedule, mics_phase phase, int32_t rank)
+{
+    return list_bytes(schedule, phase, rank, 1);
+}
+
 mics_bytes mics_schedule_rank_bytes_in(const mics_schedule *schedule, int32_t rank, int64_t number)
 {
-    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
-    mics_bytes sum = {0, 0};
-    for (int32_t i = 0; i < list->count; i++) {
-        if (mics_step_is_due(&list->steps[i], number))
-            add_bytes(&sum, mics_schedule_step_bytes(schedule, &list->steps[i], rank));
-    }
-    return sum;
+    return list_bytes(schedule, MICS_PHASE_TRAIN, rank, number);
 }
 
 // Of all ranks, inside nodes and between them: pairs (rank, next member of its ring), pairs (rank,
@@ -476,26 +477,25 @@ mics_bytes mics_schedule_kind_bytes(const mics_schedule *schedule, mics_phase ph
     return schedule->kind_bytes[phase][kind][stage];
 }
 
-mics_bytes mics_schedule_all_bytes(const mics_schedule *schedule, mics_phase phase)
+static mics_bytes kinds_bytes(const mics_schedule *schedule, mics_phase phase, bool meet)
 {
     mics_bytes sum = {0, 0};
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
-        for (int stage = 0; stage < MICS_STAGES; stage++) {
-            if (!mics_step_meets(&(mics_step){.kind = (mics_step_kind)kind}))
-                add_bytes(&sum, schedule->kind_bytes[phase][kind][stage]);
-        }
+        const bool meets = mics_step_meets(&(mics_step){.kind = (mics_step_kind)kind});
+        for (int stage = 0; stage < MICS_STAGES && meets == meet; stage++)
+            add_bytes(&sum, schedule->kind_bytes[phase][kind][stage]);
     }
     return sum;
 }
 
+mics_bytes mics_schedule_all_bytes(const mics_schedule *schedule, mics_phase phase)
+{
+    return kinds_bytes(schedule, phase, false);
+}
+
 mics_bytes mics_schedule_meeting_bytes(const mics_schedule *schedule)
 {
-    mics_bytes sum = {0, 0};
-    for (int kind = MICS_STEP_MEET_CHANGE; kind <= MICS_STEP_MEET_ADOPT; kind++) {
-        for (int stage = 0; stage < MICS_STAGES; stage++)
-            add_bytes(&sum, schedule->kind_bytes[MICS_PHASE_TRAIN][kind][stage]);
-    }
-    return sum;
+    return kinds_bytes(schedule, MICS_PHASE_TRAIN, true);
 }
 
 const int32_t *mics_schedule_members(const mics_schedule *schedule, const mics_step *step,

@@ -2,21 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Local steps: where the steps of meetings stand in the training list.
 //
-// The list is one for all training steps. A meeting's steps are due in every `every`th of them, and
-// no other step may need one that is not due (mics_step_is_due). What a step waits for on a stream is
-// the newest one there, and steps that are not due are passed over in order; so a wait for a unit's
-// adoption is also one for its update before it.
+// One list is for all training steps, and streams pass over steps that are not due, in order
+// (mics_step_is_due). So to wait for a unit's adoption is also to wait for its update before it.
 //
-// No overlap. Where no update is deferred, all meetings are the head of the list: changes and their
-// sums first, so that links have work from the first change on. Where updates are, they are listed
-// unit by unit as forward needs them, and a unit's meeting directly follows its round's updates: all
-// updates ahead of the first forward would keep that waiting in every list, for the sake of one in
-// `every`.
+// No overlap. Where no update is deferred, meetings are the head of the list: all changes and sums,
+// then all outer steps, then all adoptions. Deferred updates come unit by unit, as forward reads
+// them, and a meeting directly follows its round's updates. All updates ahead of forward would keep
+// that waiting in every list, for the sake of one in `every`.
 //
-// Overlap. The units due in a list share its passes by their elements. A unit's sum begins with its
-// share, and in the middle of that follow the outer step and the gather: a transfer has half a share
-// before computation waits for it. Sums of a fragment that is updated late begin with its first
-// change.
+// Overlap. Units due in one list share its FLOPs by their elements, from their first change on. A
+// unit's sum begins with its share. The outer step and the gather follow in the middle of that, so a
+// transfer has half a share before computation waits for it.
 #include "schedule/meeting_steps.h"
 #include "schedule/collectives.h"
 #include "schedule/listing.h"
@@ -24,37 +20,19 @@
 
 // ---- steps of a meeting ----
 
-static void share_passes(builder *b)
-{
-    const int32_t units = b->schedule->spec.model->unit_count;
-    for (int32_t u = 0; u < units; u++)
-        b->windows[u] = (meeting_window){.begin = -1};
-    for (int32_t u = 0; u < units; u++) {
-        if (unit_meets(b->schedule, u))
-            b->windows[b->schedule->meetings[u].window].elems +=
-                (double)b->schedule->padded_elems[u];
-    }
-    for (int32_t u = 0; u < units; u++) {
-        if (!unit_meets(b->schedule, u))
-            continue;
-        meeting_window *window = &b->windows[b->schedule->meetings[u].window];
-        b->meetings[u].before = window->listed;
-        b->meetings[u].share = (double)b->schedule->padded_elems[u] / window->elems;
-        window->listed += b->meetings[u].share;
-    }
-}
-
 void reset_meetings(builder *b)
 {
+    const mics_schedule *schedule = b->schedule;
+    const int32_t units = schedule->spec.model->unit_count;
     b->world_agreed = -1;
-    if (b->schedule->meetings == NULL)
-        return;
-    for (int32_t u = 0; u < b->schedule->spec.model->unit_count; u++) {
-        b->meetings[u] = (unit_meeting){.newest = MICS_STEP_KINDS};
-        for (int32_t state = 0; state < MEETING_STATES; state++)
-            b->meetings[u].last[state] = -1;
+    for (int32_t u = 0; u < units; u++) {
+        b->meetings[u] = (unit_meeting){.newest = MICS_STEP_KINDS, .last = {-1, -1, -1}};
+        b->windows[u] = (meeting_window){.begin = -1};
     }
-    share_passes(b);
+    for (int32_t u = 0; u < units; u++) {
+        if (meeting_states(schedule, u) > 0)
+            b->windows[schedule->meetings[u].window].elems += (double)schedule->padded_elems[u];
+    }
 }
 
 // Every moments_every-th meeting is of the states too.
@@ -74,22 +52,18 @@ static mics_status add_meeting_step(builder *b, mics_step step, int32_t state)
     return add_step(b, step, &meeting->last[state]);
 }
 
-static mics_status list_compute(builder *b, mics_step_kind kind, int32_t unit, int32_t after)
-{
-    for (int32_t state = 0; state < meeting_states(b->schedule, unit); state++) {
-        mics_step step = blank_step(kind, unit, -1);
-        wait_on(b, &step, after);
-        MICS_TRY(add_meeting_step(b, step, state));
-    }
-    return MICS_OK;
-}
-
-static mics_status list_comm(builder *b, mics_step_kind kind, int32_t unit)
+// A kind of step of a unit, of all that meets, behind step `after` (-1: none).
+static mics_status list_kind(builder *b, mics_step_kind kind, int32_t unit, int32_t after)
 {
     const stage_list stages = stages_of(b, kind, unit);
     for (int32_t state = 0; state < meeting_states(b->schedule, unit); state++) {
-        for (int32_t at = 0; at < stages.count; at++)
-            MICS_TRY(add_meeting_step(b, meeting_step(b, kind, stages.at[at], unit, state), state));
+        for (int32_t at = 0; at < stages.count; at++) {
+            mics_step step = mics_step_kind_sends_meeting(kind)
+                                 ? meeting_step(b, kind, stages.at[at], unit, state)
+                                 : blank_step(kind, unit, -1);
+            wait_on(b, &step, after);
+            MICS_TRY(add_meeting_step(b, step, state));
+        }
     }
     return MICS_OK;
 }
@@ -105,10 +79,10 @@ static mics_status list_world_agreement(builder *b)
 
 static mics_status list_outer_step(builder *b, int32_t unit)
 {
-    MICS_TRY(list_compute(b, MICS_STEP_MEET_UPDATE, unit, b->world_agreed));
-    MICS_TRY(list_comm(b, MICS_STEP_MEET_GATHER, unit));
+    MICS_TRY(list_kind(b, MICS_STEP_MEET_UPDATE, unit, b->world_agreed));
+    MICS_TRY(list_kind(b, MICS_STEP_MEET_GATHER, unit, -1));
     return mics_schedule_unit_ranks(b->schedule, unit) > sharding_of(b, unit)->optimizer
-               ? list_comm(b, MICS_STEP_MEET_SPREAD, unit)
+               ? list_kind(b, MICS_STEP_MEET_SPREAD, unit, -1)
                : MICS_OK;
 }
 
@@ -126,15 +100,15 @@ mics_status list_meetings(builder *b, const int32_t *units, int32_t count)
         MICS_TRY(list_world_agreement(b));
     for (int32_t i = 0; i < count; i++) {
         const int32_t unit = units == NULL ? i : units[i];
-        MICS_TRY(list_compute(b, MICS_STEP_MEET_CHANGE, unit, -1));
+        MICS_TRY(list_kind(b, MICS_STEP_MEET_CHANGE, unit, -1));
         if (whole)
-            MICS_TRY(list_comm(b, MICS_STEP_MEET_SCATTER, unit));
+            MICS_TRY(list_kind(b, MICS_STEP_MEET_SCATTER, unit, -1));
     }
     for (int32_t i = 0; i < count && whole; i++)
         MICS_TRY(list_outer_step(b, units == NULL ? i : units[i]));
     for (int32_t i = 0; i < count && whole; i++) {
         const int32_t unit = units == NULL ? i : units[i];
-        MICS_TRY(list_compute(b, MICS_STEP_MEET_ADOPT, unit, -1));
+        MICS_TRY(list_kind(b, MICS_STEP_MEET_ADOPT, unit, -1));
         if (meeting_states(b->schedule, unit) > 0)
             b->updated[unit] = b->newest[MICS_STREAM_COMPUTE];
     }
@@ -148,16 +122,21 @@ static mics_status list_beside(builder *b, int32_t unit, int32_t index)
     if (meeting->newest != MICS_STEP_MEET_CHANGE && meeting->newest != MICS_STEP_MEET_SCATTER)
         return MICS_OK;
     meeting_window *window = &b->windows[b->schedule->meetings[unit].window];
+    const double at = index < b->pass_count ? b->passes[index].flops : b->flops;
+    if (window->begin < 0)
+        window->begin = at;
+    const double all = b->flops - window->begin;
+    const double share = (double)b->schedule->padded_elems[unit] / window->elems;
     if (meeting->newest == MICS_STEP_MEET_CHANGE) {
-        window->begin = window->begin < 0 ? index : window->begin;
-        if (index < window->begin + meeting->before * (b->pass_count - window->begin))
+        if (index < b->pass_count && at < window->begin + window->begun * all)
             return MICS_OK;
-        meeting->begun = index;
-        MICS_TRY(list_comm(b, MICS_STEP_MEET_SCATTER, unit));
+        meeting->begun = at;
+        window->begun += share;
+        MICS_TRY(list_kind(b, MICS_STEP_MEET_SCATTER, unit, -1));
     }
-    const double half = meeting->share / 2 * (b->pass_count - window->begin);
-    return index == b->pass_count || index >= meeting->begun + half ? list_outer_step(b, unit)
-                                                                    : MICS_OK;
+    return index == b->pass_count || at >= meeting->begun + share / 2 * all
+               ? list_outer_step(b, unit)
+               : MICS_OK;
 }
 
 mics_status list_meetings_beside(builder *b, int32_t index)
@@ -173,6 +152,6 @@ mics_status list_meetings_beside(builder *b, int32_t index)
 mics_status list_adoptions(builder *b, int32_t agree)
 {
     for (int32_t u = 0; overlaps(b) && u < b->schedule->spec.model->unit_count; u++)
-        MICS_TRY(list_compute(b, MICS_STEP_MEET_ADOPT, u, agree));
+        MICS_TRY(list_kind(b, MICS_STEP_MEET_ADOPT, u, agree));
     return MICS_OK;
 }

@@ -3,19 +3,13 @@
 // Local steps: when each unit meets, and where what it takes lies in memory.
 #include "schedule/meetings.h"
 
-bool unit_meets(const mics_schedule *schedule, int32_t unit)
-{
-    return mics_schedule_trains(schedule, unit) &&
-           schedule->spec.model->units[unit].param_count > 0;
-}
-
 int32_t meeting_states(const mics_schedule *schedule, int32_t unit)
 {
-    if (schedule->meetings == NULL || !unit_meets(schedule, unit))
+    const mics_schedule_spec *spec = &schedule->spec;
+    if (schedule->meetings == NULL || !mics_schedule_trains(schedule, unit) ||
+        spec->model->units[unit].param_count == 0)
         return 0;
-    return 1 + (schedule->spec.outer.moments_every > 0
-                    ? mics_optimizer_def_get(schedule->spec.optimizer)->states
-                    : 0);
+    return spec->outer.moments_every > 0 ? 1 + mics_optimizer_def_get(spec->optimizer)->states : 1;
 }
 
 int32_t mics_schedule_period(const mics_schedule *schedule)
@@ -37,10 +31,12 @@ int32_t mics_schedule_windows(const mics_schedule *schedule)
 }
 
 // ---- when units meet ----
+//
+// Elements are the model's, without padding: no mesh changes when a unit meets.
 
-static int32_t bounded(int32_t value, int32_t lowest, int32_t highest)
+static double elems_of(const mics_schedule *schedule, int32_t unit)
 {
-    return value < lowest ? lowest : value > highest ? highest : value;
+    return (double)schedule->spec.model->units[unit].elems;
 }
 
 // Fragments of consecutive units, of about equal elements and none empty, as numbers in `window`.
@@ -51,61 +47,49 @@ static void cut_fragments(mics_schedule *schedule)
     double all = 0, before = 0;
     int32_t left = 0, fragment = -1;
     for (int32_t u = 0; u < units; u++) {
-        all += unit_meets(schedule, u) ? (double)schedule->padded_elems[u] : 0;
-        left += unit_meets(schedule, u);
+        const bool meets = meeting_states(schedule, u) > 0;
+        all += meets ? elems_of(schedule, u) : 0;
+        left += meets;
     }
     for (int32_t u = 0; u < units; u++) {
-        const double elems = (double)schedule->padded_elems[u];
-        if (!unit_meets(schedule, u))
+        if (meeting_states(schedule, u) == 0)
             continue;
-        const int32_t middle = (int32_t)((before + elems / 2) / all * fragments);
-        const int32_t lowest = fragment < 0 ? 0 : fragment;
-        fragment =
-            bounded(middle, fragments - left > lowest ? fragments - left : lowest, fragment + 1);
+        const int32_t middle = (int32_t)((before + elems_of(schedule, u) / 2) / all * fragments);
+        if (middle > fragment || fragments - left > fragment) // one for each unit that is left
+            fragment++;
         schedule->meetings[u].window = fragment;
-        before += elems;
+        before += elems_of(schedule, u);
         left--;
     }
 }
 
 // A fragment's units follow each other from its beginning on, over overlap_steps lists.
-static void find_offsets(mics_schedule *schedule)
+static void find_offsets(mics_schedule *schedule, int32_t fragment)
 {
     const mics_outer *outer = &schedule->spec.outer;
-    const int32_t units = schedule->spec.model->unit_count;
-    for (int32_t f = 0; f < outer->fragments; f++) {
-        const int32_t begin = (int32_t)((int64_t)outer->every * f / outer->fragments);
-        double all = 0, before = 0;
-        for (int32_t u = 0; u < units; u++)
-            all += schedule->meetings[u].window == f ? (double)schedule->padded_elems[u] : 0;
-        for (int32_t u = 0; u < units; u++) {
-            if (schedule->meetings[u].window != f)
-                continue;
-            const int32_t list = (int32_t)(before / all * outer->overlap_steps);
-            schedule->meetings[u].offset = (begin + list) % outer->every;
-            before += (double)schedule->padded_elems[u];
-        }
+    const int32_t begin = (int32_t)((int64_t)outer->every * fragment / outer->fragments);
+    double all = 0, before = 0;
+    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++)
+        all += schedule->meetings[u].window == fragment ? elems_of(schedule, u) : 0;
+    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
+        if (schedule->meetings[u].window != fragment)
+            continue;
+        const int32_t list = (int32_t)(before / all * outer->overlap_steps);
+        schedule->meetings[u].offset = (int32_t)(((int64_t)begin + list) % outer->every);
+        before += elems_of(schedule, u);
     }
 }
 
-// Numbers the offsets that there are.
+// Numbers the offsets that there are, in the order of the units that have them first.
 static void number_windows(mics_schedule *schedule)
 {
-    const int32_t units = schedule->spec.model->unit_count;
-    int32_t window = 0;
-    for (int32_t last = -1;; window++) {
-        int32_t next = INT32_MAX;
-        for (int32_t u = 0; u < units; u++) {
-            const int32_t offset = schedule->meetings[u].offset;
-            next = offset > last && offset < next ? offset : next;
-        }
-        if (next == INT32_MAX)
-            return;
-        for (int32_t u = 0; u < units; u++) {
-            if (schedule->meetings[u].offset == next)
-                schedule->meetings[u].window = window;
-        }
-        last = next;
+    int32_t windows = 0;
+    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
+        mics_meeting *m = &schedule->meetings[u], *same = schedule->meetings;
+        while (same->offset != m->offset)
+            same++;
+        if (m->offset >= 0)
+            m->window = same == m ? windows++ : same->window;
     }
 }
 
@@ -159,10 +143,11 @@ mics_status place_meetings(mics_schedule *schedule)
     for (int32_t u = 0; u < units; u++)
         schedule->meetings[u] = (mics_meeting){-1, -1, -1, -1, -1, -1, -1};
     cut_fragments(schedule);
-    find_offsets(schedule);
+    for (int32_t fragment = 0; fragment < schedule->spec.outer.fragments; fragment++)
+        find_offsets(schedule, fragment);
     number_windows(schedule);
     for (int32_t u = 0; u < units; u++) {
-        if (unit_meets(schedule, u))
+        if (meeting_states(schedule, u) > 0)
             place_unit(schedule, u);
     }
     place_messages(schedule);

@@ -15,8 +15,6 @@ mics_status place_meetings(mics_schedule *schedule);
 // What meets of a unit: its masters, and states of the optimizer.
 enum { MEETING_STATES = 1 + MICS_OPTIMIZER_STATES };
 
-/* Whether a unit has what could meet: parameters that train. Pure. */
-bool unit_meets(const mics_schedule *schedule, int32_t unit);
-
-/* What meets of a unit: its masters and, where they meet, the optimizer's states; 0: nothing. Pure. */
+/* How much meets of a unit: its masters and, where they meet, the optimizer's states; 0: nothing.
+ * Pure. */
 int32_t meeting_states(const mics_schedule *schedule, int32_t unit);

@@ -274,13 +274,16 @@ static mics_status list_passes(builder *b)
 static void fill_visit(builder *b, int32_t unit, bool backward, int32_t begin, int32_t end)
 {
     const int32_t visit = b->pass_count > 0 ? b->passes[b->pass_count - 1].visit + 1 : 0;
-    for (int32_t micro = begin; micro < end; micro++)
+    for (int32_t micro = begin; micro < end; micro++) {
         b->passes[b->pass_count++] = (pass){.unit = unit,
                                             .micro_step = micro,
                                             .in_flight = micro - begin,
                                             .visit = visit,
                                             .backward = backward,
-                                            .last = micro == end - 1};
+                                            .last = micro == end - 1,
+                                            .flops = b->flops};
+        b->flops += b->schedule->units[unit].flops[backward];
+    }
 }
 
 // Micro-steps run in layered groups, all of about as many.
@@ -294,6 +297,7 @@ static void fill_passes(builder *b, mics_phase phase)
         training ? mics_schedule_layered_groups(micro_steps, schedule->spec.layered_micro_steps)
                  : 1;
     b->pass_count = 0;
+    b->flops = 0;
     for (int64_t group = 0; group < groups; group++) {
         const int32_t begin = (int32_t)(group * micro_steps / groups);
         const int32_t end = (int32_t)((group + 1) * micro_steps / groups);

@@ -51,17 +51,15 @@
 //      which lay there, and behind its STORE if its backward is still to come.
 //  16. An all-to-all has a block for each rank of its op's group, as long as all of what the op makes
 //      over so many, and as the numbers are held.
-//  17. A meeting is of one unit that trains, in one list, of masters and of each state where these
-//      meet. It has each of its steps once, each of which precedes the next: the change, its sum over
-//      islands, the outer step, its gather over islands, where R > O that over the shard's replicas,
-//      and the adoption. All are due when the unit meets.
+//  17. What meets of a unit that trains, masters and maybe states, does so in one list. Each step of
+//      it is due once, and precedes the next: change, sum over islands, outer step, gather over
+//      islands, gather over the shard's replicas where R > O, adoption.
 //  18. A change is behind the unit's deferred update, or ahead of any. Without overlap all that reads
-//      or sends the unit comes behind the adoption. With overlap the adoption is behind the
-//      agreement; and ahead of the unit's update, where that is not deferred.
+//      or sends the unit is behind the adoption. With overlap the adoption is behind the agreement,
+//      and ahead of an update that is not deferred.
 //  19. Of several islands a training list has the agreement of all ranks once, ahead of each outer
 //      step.
-//  20. What units have in the arena of MICS_MEM_OUTER lies apart, but messages that are never in one
-//      list.
+//  20. Messages of units that meet in one list lie apart.
 // Those of what backward runs again are recompute.c's.
 #include "schedule/validate.h"
 #include "base/free.h"
@@ -89,7 +87,6 @@ static void learn(stream_clock *knows, const stream_clock *other)
 static mics_status check_waits(validator *v, const mics_step *step)
 {
     stream_clock *knows = &v->known[v->index];
-    const bool due = mics_step_is_due(step, v->number);
     const int32_t before = v->begun.newest[step->stream];
     *knows = before < 0 ? at_the_start : v->known[before];
     knows->newest[step->stream] = before;
@@ -102,7 +99,7 @@ static mics_status check_waits(validator *v, const mics_step *step)
         if (stream == (int)step->stream || (int)v->list->steps[wait].stream != stream)
             return validator_broken(
                 v, 1, "it waits for a step of its own stream, or of another than it says");
-        if (!due)
+        if (!mics_step_is_due(step, v->number))
             continue;
         learn(knows, &v->known[wait]);
         if (wait > knows->newest[stream])
@@ -122,8 +119,7 @@ static mics_group group_of(const validator *v, const mics_step *step)
 static mics_status check_place(const validator *v, const mics_step *step)
 {
     const bool copies = step->kind == MICS_STEP_STORE || step->kind == MICS_STEP_FETCH;
-    const bool met = mics_step_meets(step) && step->kind != MICS_STEP_MEET_SCATTER &&
-                     step->kind != MICS_STEP_MEET_GATHER && step->kind != MICS_STEP_MEET_SPREAD;
+    const bool met = mics_step_meets(step) && !mics_step_kind_sends_meeting(step->kind);
     const bool comm = !copies && !computes(step) && !met && step->kind != MICS_STEP_NORM &&
                       step->kind != MICS_STEP_MOMENTUM && step->kind != MICS_STEP_ORTHOGONALISE &&
                       step->kind != MICS_STEP_UPDATE;
@@ -355,6 +351,7 @@ static mics_status check_step(validator *v)
     MICS_TRY(check_room(v, step));
     if (!mics_step_is_due(step, v->number))
         return MICS_OK;
+    MICS_TRY(check_adopted(v, step));
     MICS_TRY(check_kind(v, step));
     if (step->kind == MICS_STEP_GATHER || computes(step))
         v->readers.newest[step->stream] = v->index;
@@ -392,6 +389,7 @@ static mics_status open_validator(validator *v)
 {
     const mics_schedule *s = v->schedule;
     const int32_t slots = s->param_slot_count + s->grad_slot_count;
+    const chain_state none = {.last = -1};
     void *block = NULL;
     v->begun = v->readers = at_the_start;
     v->norm = v->agreement = v->world_agreement = v->round = v->pass = v->exchange = -1;
@@ -405,10 +403,7 @@ static mics_status open_validator(validator *v)
     MICS_TRY(open_array(v, units_of(v), sizeof *v->units, &block));
     v->units = block;
     for (int32_t u = 0; u < units_of(v); u++)
-        v->units[u] =
-            (unit_state){{.last = -1}, {.last = -1}, {.last = -1},
-                         {.last = -1}, {.last = -1}, 0,
-                         -1,           -1,           {{.last = -1}, {.last = -1}, {.last = -1}}};
+        v->units[u] = (unit_state){none, none, none, none, none, 0, -1, -1, {none, none, none}};
     MICS_TRY(open_array(v, units_of(v), sizeof *v->order, &block));
     v->order = block;
     for (int32_t u = 0; u < units_of(v); u++) {
@@ -448,23 +443,22 @@ static mics_status check_list(const mics_schedule *schedule, mics_phase phase, i
 // Lists in which the units of a window meet, without their states and with them.
 static mics_status check_window(const mics_schedule *schedule, int32_t window)
 {
-    const mics_outer *outer = &schedule->spec.outer;
     const mics_meeting *meeting = schedule->meetings;
     while (meeting->window != window)
         meeting++;
-    const int32_t number = 1 + (meeting->offset > 0 ? meeting->offset : outer->every);
+    const int64_t every = schedule->spec.outer.every;
+    const int64_t number = 1 + (meeting->offset > 0 ? meeting->offset : every);
+    const int32_t periods = schedule->spec.outer.moments_every;
     MICS_TRY(check_list(schedule, MICS_PHASE_TRAIN, number));
-    return outer->moments_every > 1
-               ? check_list(schedule, MICS_PHASE_TRAIN,
-                            number + (outer->moments_every - 1) * (int64_t)outer->every)
-               : MICS_OK;
+    return periods > 1 ? check_list(schedule, MICS_PHASE_TRAIN, number + (periods - 1) * every)
+                       : MICS_OK;
 }
 
 mics_status mics_schedule_validate(const mics_schedule *schedule)
 {
     MICS_TRY(check_owners(schedule));
     MICS_TRY(check_again(schedule));
-    MICS_TRY(check_places(schedule));
+    MICS_TRY(check_messages(schedule));
     if (!schedule->spec.evaluation_only)
         MICS_TRY(check_list(schedule, MICS_PHASE_TRAIN, 1));
     for (int32_t window = 0; window < mics_schedule_windows(schedule); window++)

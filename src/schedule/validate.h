@@ -72,11 +72,8 @@ mics_status validator_broken(const validator *v, int number, const char *why);
 /* Whether a step (-1: none) is done when the one that is looked at begins. */
 bool validator_precedes(const validator *v, int32_t step);
 
-/* Goes on with a collective, or begins a new one: the step that is looked at is the stage that comes
- * next, and behind the one before. */
+/* Goes on with a collective, or begins a new one; whether all its stages have been. */
 mics_status validator_go_on(const validator *v, chain_state *chain);
-
-/* Whether all its stages have been. */
 bool validator_completed(const chain_state *chain);
 
 static inline const mics_sharding *sharding_of(const validator *v, int32_t unit)
@@ -103,14 +100,13 @@ static inline int32_t units_of(const validator *v)
 mics_status check_blocks(validator *v, const mics_step *step);
 mics_status check_copy(validator *v, const mics_step *step);
 
-// Invariants 17 to 20 (validate_meetings.c): of one step; of masters that something else changes or
-// sends, and where nothing overlaps also of what reads them; of a whole list; of the arena.
+// Invariants 17 to 20 (validate_meetings.c): of a meeting's step; of any other step that changes, sends
+// or reads what meets; of a whole list; of the arena.
 mics_status check_meeting(validator *v, const mics_step *step);
 mics_status check_world_agreement(validator *v, const mics_step *step);
-mics_status check_adopted(const validator *v, int32_t unit);
-mics_status check_met(const validator *v, int32_t unit);
+mics_status check_adopted(const validator *v, const mics_step *step);
 mics_status check_meetings_end(const validator *v);
-mics_status check_places(const mics_schedule *schedule);
+mics_status check_messages(const mics_schedule *schedule);
 
 // Invariants 5 to 11, of one step.   Return: MICS_OK; MICS_ERR_INVALID, logged.
 mics_status check_replica_gather(validator *v, const mics_step *step);

@@ -5,46 +5,29 @@
 #include "schedule/meetings.h"
 #include "schedule/validate.h"
 
-static chain_state *chain_of(const validator *v, int32_t unit, int32_t state)
-{
-    return &v->units[unit].meets[state];
-}
-
 static bool overlaps(const validator *v)
 {
     return v->schedule->spec.outer.overlap_steps > 0;
 }
 
-static bool defers(const validator *v)
-{
-    return mics_schedule_defers(v->schedule);
-}
-
 // ---- 17: one meeting ----
-
-// Which kind follows.
-static mics_step_kind kind_behind(const validator *v, const chain_state *chain, int32_t unit)
-{
-    const bool spreads =
-        mics_schedule_unit_ranks(v->schedule, unit) > sharding_of(v, unit)->optimizer;
-    if (chain->last < 0)
-        return MICS_STEP_MEET_CHANGE;
-    if (chain->kind == MICS_STEP_MEET_GATHER && !spreads)
-        return MICS_STEP_MEET_ADOPT;
-    return (mics_step_kind)(chain->kind + 1); // they are numbered in order
-}
 
 static mics_status check_turn(const validator *v, const mics_step *step)
 {
     const mics_outer *outer = &v->schedule->spec.outer;
-    chain_state *chain = chain_of(v, step->unit, step->state);
+    chain_state *chain = &v->units[step->unit].meets[step->state];
     const int32_t period = step->state > 0 ? outer->every * outer->moments_every : outer->every;
-    const int32_t offset = v->schedule->meetings[step->unit].offset;
-    if (step->period != period || step->offset % outer->every != offset)
+    const bool spreads =
+        mics_schedule_unit_ranks(v->schedule, step->unit) > sharding_of(v, step->unit)->optimizer;
+    const bool skips = chain->kind == MICS_STEP_MEET_GATHER && !spreads;
+    const int next = chain->last < 0 ? MICS_STEP_MEET_CHANGE // kinds are in order
+                     : skips         ? MICS_STEP_MEET_ADOPT
+                                     : (int)chain->kind + 1;
+    if (step->period != period ||
+        step->offset % outer->every != v->schedule->meetings[step->unit].offset)
         return validator_broken(v, 17, "it is due when its unit does not meet");
-    if (validator_completed(chain)
-            ? step->kind != kind_behind(v, chain, step->unit) || !validator_precedes(v, chain->last)
-            : chain->last < 0 && step->kind != MICS_STEP_MEET_CHANGE)
+    if ((chain->last < 0 || validator_completed(chain)) &&
+        ((int)step->kind != next || !validator_precedes(v, chain->last)))
         return validator_broken(v, 17, "the meeting's step before it is missing, or not done");
     return validator_go_on(v, chain);
 }
@@ -64,54 +47,62 @@ static mics_status check_link(const validator *v, const mics_step *step)
 
 // ---- 18: masters ----
 
-static bool is_adopted(const validator *v, int32_t unit, int32_t state)
-{
-    const chain_state *chain = chain_of(v, unit, state);
-    return chain->last >= 0 && chain->kind == MICS_STEP_MEET_ADOPT &&
-           validator_precedes(v, chain->last);
-}
-
 // Of the training step that the walk is of.
 static bool is_due(const validator *v, int32_t unit, int32_t state)
 {
     const mics_outer *outer = &v->schedule->spec.outer;
     const int64_t left = v->number - 1, period = outer->every;
-    if (!is_training(v) || state >= meeting_states(v->schedule, unit) || left < 1)
+    const mics_meeting *meetings = v->schedule->meetings;
+    if (meetings == NULL || state >= meeting_states(v->schedule, unit) || left < 1)
         return false;
-    return left % period == v->schedule->meetings[unit].offset &&
+    return left % period == meetings[unit].offset &&
            (state == 0 || ((left + period - 1) / period) % outer->moments_every == 0);
 }
 
-mics_status check_adopted(const validator *v, int32_t unit)
+static bool is_adopted(const validator *v, int32_t unit)
 {
+    bool adopted = true;
     for (int32_t state = 0; state < MEETING_STATES; state++) {
-        if (is_due(v, unit, state) && !is_adopted(v, unit, state))
-            return validator_broken(v, 18, "it changes or sends masters that are to meet first");
+        const chain_state *chain = &v->units[unit].meets[state];
+        adopted = adopted && (!is_due(v, unit, state) ||
+                              (chain->last >= 0 && chain->kind == MICS_STEP_MEET_ADOPT &&
+                               validator_precedes(v, chain->last)));
     }
-    return MICS_OK;
+    return adopted;
 }
 
-mics_status check_met(const validator *v, int32_t unit)
+mics_status check_adopted(const validator *v, const mics_step *step)
 {
-    return overlaps(v) ? MICS_OK : check_adopted(v, unit);
+    const bool passes = step->kind == MICS_STEP_FORWARD || step->kind == MICS_STEP_BACKWARD;
+    const bool reads =
+        passes || step->kind == MICS_STEP_PARAM_SYNC || step->kind == MICS_STEP_GATHER;
+    const bool updates = step->kind == MICS_STEP_UPDATE && !mics_schedule_defers(v->schedule);
+    int32_t count = 0;
+    const int32_t *units = mics_schedule_members(v->schedule, step, &count);
+    for (int32_t i = 0; i < (passes ? step->use_count : count); i++) {
+        if ((updates || (reads && !overlaps(v))) &&
+            !is_adopted(v, passes ? step->uses[i].unit : units[i]))
+            return validator_broken(v, 18, "it takes what is to meet first");
+    }
+    return MICS_OK;
 }
 
 static mics_status check_change(const validator *v, int32_t unit)
 {
     const int32_t updated = v->units[unit].updated;
-    return (defers(v) ? updated >= 0 && validator_precedes(v, updated) : updated < 0)
+    return (mics_schedule_defers(v->schedule) ? updated >= 0 && validator_precedes(v, updated)
+                                              : updated < 0)
                ? MICS_OK
                : validator_broken(v, 18, "it is not of what the step before left");
 }
 
 static mics_status check_adoption(const validator *v, int32_t unit)
 {
-    if (!overlaps(v))
-        return MICS_OK; // check_met has what comes behind it
-    if (v->agreement < 0 || !validator_precedes(v, v->agreement))
-        return validator_broken(v, 18, "parameters change while they are read");
-    return defers(v) || v->units[unit].updated < 0 ? MICS_OK
-                                                   : validator_broken(v, 18, "its update is lost");
+    const bool agreed = v->agreement >= 0 && validator_precedes(v, v->agreement);
+    return !overlaps(v) ||
+                   (agreed && (mics_schedule_defers(v->schedule) || v->units[unit].updated < 0))
+               ? MICS_OK // without overlap check_adopted has what comes behind it
+               : validator_broken(v, 18, "parameters may be read, or an update is lost");
 }
 
 mics_status check_meeting(validator *v, const mics_step *step)
@@ -142,7 +133,7 @@ mics_status check_meetings_end(const validator *v)
         return validator_broken(v, 19, "islands never agree, or one does with itself");
     for (int32_t u = 0; u < units_of(v); u++) {
         for (int32_t state = 0; state < MEETING_STATES; state++) {
-            const chain_state *chain = chain_of(v, u, state);
+            const chain_state *chain = &v->units[u].meets[state];
             if (is_due(v, u, state) != (chain->last >= 0) ||
                 (chain->last >= 0 && chain->kind != MICS_STEP_MEET_ADOPT))
                 return validator_broken(v, 17, "a meeting that is due is not complete");
@@ -163,77 +154,24 @@ mics_status check_world_agreement(validator *v, const mics_step *step)
     return MICS_OK;
 }
 
-// ---- 20: places ----
+// ---- 20: messages ----
 
-typedef struct place {
-    int64_t at, elems;
-    int32_t window; // -1: in all lists
-} place;
-
-enum { UNIT_PLACES = 5 };
-
-static int32_t places_of(const mics_schedule *schedule, int32_t unit, place places[UNIT_PLACES])
+mics_status check_messages(const mics_schedule *schedule)
 {
-    const mics_meeting *m = &schedule->meetings[unit];
-    const int64_t elems = schedule->padded_elems[unit];
-    const int64_t shard = elems / schedule->sharding[unit].optimizer,
-                  share = elems / mics_schedule_unit_ranks(schedule, unit),
-                  met = share / schedule->spec.mesh.islands;
-    const int32_t states = meeting_states(schedule, unit);
-    const place all[UNIT_PLACES] = {{m->message, states * shard, m->window},
-                                    {m->anchor, shard, -1},
-                                    {m->momentum, met, -1},
-                                    {m->sent_residual, share, -1},
-                                    {m->met_residual, met, -1}};
-    const int32_t count = states == 0                                    ? 0
-                          : schedule->spec.outer.dtype == MICS_COMM_FP32 ? 3
-                                                                         : UNIT_PLACES;
-    for (int32_t i = 0; i < count; i++)
-        places[i] = all[i];
-    return count;
-}
-
-static bool collide(const place *a, const place *b)
-{
-    const bool together = a->window < 0 || b->window < 0 || a->window == b->window;
-    return together && a->at < b->at + b->elems && b->at < a->at + a->elems;
-}
-
-static mics_status misplaced(int32_t unit, const char *why)
-{
-    return mics_fail(
-        MICS_ERR_INVALID,
-        "schedule: meetings of unit %d break invariant 20: %s; this is a defect of mics", (int)unit,
-        why);
-}
-
-// Beside what units up to this one have.
-static mics_status check_places_of(const mics_schedule *schedule, int32_t unit)
-{
-    place own[UNIT_PLACES], theirs[UNIT_PLACES];
-    const mics_meeting *m = &schedule->meetings[unit];
-    const int32_t count = places_of(schedule, unit, own);
-    for (int32_t i = 0; i < count; i++) {
-        if (own[i].at < 0 || own[i].at + own[i].elems > schedule->outer_elems)
-            return misplaced(unit, "they lie outside the arena");
-    }
-    for (int32_t u = 0; count > 0 && u <= unit; u++) {
-        const int32_t others = places_of(schedule, u, theirs);
-        const mics_meeting *other = &schedule->meetings[u];
-        if (others > 0 && (other->window == m->window) != (other->offset == m->offset))
-            return misplaced(unit, "their window is of another offset");
-        for (int32_t i = 0; i < count * others; i++) {
-            const bool same = u == unit && i / others == i % others;
-            if (!same && collide(&own[i / others], &theirs[i % others]))
-                return misplaced(unit, "they lie where others do in one list");
+    for (int32_t window = 0; window < mics_schedule_windows(schedule); window++) {
+        int64_t end = 0; // they lie in the order of units
+        for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
+            const mics_meeting *m = &schedule->meetings[u];
+            if (m->window != window)
+                continue;
+            if (m->message < end)
+                return mics_fail(MICS_ERR_INVALID,
+                                 "schedule: the message of unit %d breaks invariant 20: it lies "
+                                 "where another one does; this is a defect of mics",
+                                 (int)u);
+            end = m->message + meeting_states(schedule, u) *
+                                   (schedule->padded_elems[u] / schedule->sharding[u].optimizer);
         }
     }
-    return MICS_OK;
-}
-
-mics_status check_places(const mics_schedule *schedule)
-{
-    for (int32_t u = 0; schedule->meetings != NULL && u < schedule->spec.model->unit_count; u++)
-        MICS_TRY(check_places_of(schedule, u));
     return MICS_OK;
 }

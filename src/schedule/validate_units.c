@@ -92,7 +92,6 @@ static bool defers(const validator *v)
 static mics_status check_updated(const validator *v, int32_t unit)
 {
     const int32_t updated = v->units[unit].updated;
-    MICS_TRY(check_met(v, unit));
     return !defers(v) || !mics_schedule_trains(v->schedule, unit) ||
                    (updated >= 0 && validator_precedes(v, updated))
                ? MICS_OK
@@ -465,8 +464,6 @@ mics_status check_update(validator *v, const mics_step *step)
 {
     unit_state *unit = &v->units[step->unit];
     MICS_TRY(check_due(v, step));
-    if (!defers(v))
-        MICS_TRY(check_adopted(v, step->unit));
     MICS_TRY(check_orthogonal(v, step));
     if (unit->updated >= 0 || !mics_schedule_trains(v->schedule, step->unit) ||
         (!defers(v) && (v->agreement < 0 || !validator_precedes(v, v->agreement))))

@@ -180,6 +180,57 @@ static void check_memory(const mics_schedule *s)
                      mics_memory_block_bytes((size_t)s->outer_elems * sizeof(float)));
 }
 
+typedef struct place {
+    int64_t at, elems;
+    int32_t window; // -1: in all lists
+} place;
+
+static void check_apart(const mics_schedule *s, const place *places, int32_t count)
+{
+    for (int32_t a = 0; a < count; a++) {
+        assert_in_range(places[a].at, 0, s->outer_elems - places[a].elems);
+        assert_int_equal(places[a].at % 16, 0);
+        for (int32_t b = 0; b < a; b++) {
+            const bool together = places[a].window < 0 || places[b].window < 0 ||
+                                  places[a].window == places[b].window;
+            assert_true(!together || places[a].at >= places[b].at + places[b].elems ||
+                        places[b].at >= places[a].at + places[a].elems);
+        }
+    }
+}
+
+// What is kept, and the messages of one list, lie apart.
+static void check_places(const mics_schedule *s)
+{
+    const int32_t units = s->spec.model->unit_count;
+    const int32_t states =
+        1 +
+        (s->spec.outer.moments_every > 0 ? mics_optimizer_def_get(s->spec.optimizer)->states : 0);
+    place *places = calloc((size_t)units, 5 * sizeof *places);
+    int32_t count = 0;
+    assert_non_null(places);
+    for (int32_t u = 0; u < units; u++) {
+        const mics_meeting *m = &s->meetings[u];
+        const int64_t shard = s->padded_elems[u] / s->sharding[u].optimizer,
+                      share = s->padded_elems[u] / mics_schedule_unit_ranks(s, u),
+                      met = share / s->spec.mesh.islands;
+        const place all[] = {{m->anchor, shard, -1},
+                             {m->momentum, met, -1},
+                             {m->message, states * shard, m->window},
+                             {m->sent_residual, share, -1},
+                             {m->met_residual, met, -1}};
+        const bool rounds = s->spec.outer.dtype != MICS_COMM_FP32;
+        assert_true(rounds || (m->sent_residual == -1 && m->met_residual == -1));
+        for (int i = 0; trains(s, u) && i < (rounds ? 5 : 3); i++)
+            places[count++] = all[i];
+        for (int32_t other = 0; other < u; other++)
+            assert_int_equal(m->window == s->meetings[other].window,
+                             m->offset == s->meetings[other].offset);
+    }
+    check_apart(s, places, count);
+    free(places);
+}
+
 // ---- the list ----
 
 // Without its meetings the list is that of as many ranks alone.
@@ -256,6 +307,7 @@ static void check_schedule(mics_memory *memory, const mics_model *model, const m
     check_windows(s);
     check_bytes(s);
     check_memory(s);
+    check_places(s);
     check_like_alone(memory, s);
     mics_schedule_close(s);
 }
@@ -319,6 +371,10 @@ static void test_every_schedule(void **state)
         }
         mics_model_close(model);
     }
+    mics_model *adapted = model_gpt2(memory, 3, false); // most of it frozen
+    ASSERT_OK(mics_model_add_lora(adapted, &(mics_lora_spec){.rank = 2, .alpha = 4}));
+    valid += check_ranks(memory, adapted, 8, 2);
+    mics_model_close(adapted);
     mics_model *model = open_mixture(memory);
     for (int32_t nodes = 1; nodes <= 8; nodes *= 2) {
         mics_mesh mesh;
@@ -579,12 +635,16 @@ static void swap_breaks(mics_schedule *s, mics_step_kind one, mics_step_kind oth
     ASSERT_OK(mics_schedule_validate(s));
 }
 
-static void place_breaks(mics_schedule *s, int64_t *place, int64_t to)
+static void send_early(mics_schedule *s)
 {
-    const int64_t kept = *place;
-    *place = to;
-    must_break(s, "in another place", 0);
-    *place = kept;
+    const bool syncs = s->spec.mesh.sharding.optimizer > s->spec.mesh.sharding.params;
+    const int32_t at = index_of(s, syncs ? MICS_STEP_PARAM_SYNC : MICS_STEP_GATHER, 1);
+    int32_t *wait = &s->lists[MICS_PHASE_TRAIN].steps[at].wait[MICS_STREAM_COMPUTE];
+    const int32_t kept = *wait;
+    assert_int_equal(training_list(s)->steps[kept].kind, MICS_STEP_MEET_ADOPT);
+    *wait = index_of(s, MICS_STEP_MEET_UPDATE, 1);
+    must_break(s, "before it met", at);
+    *wait = kept;
 }
 
 static void test_changes_break_invariants(void **state)
@@ -613,12 +673,13 @@ static void test_changes_break_invariants(void **state)
             swap_breaks(s, MICS_STEP_UPDATE, MICS_STEP_MEET_CHANGE);
         else if (outer.overlap_steps > 0)
             swap_breaks(s, MICS_STEP_MEET_ADOPT, MICS_STEP_UPDATE);
+        else // what is sent to others before it met
+            send_early(s);
         swap_breaks(s, MICS_STEP_MEET_UPDATE, MICS_STEP_MEET_ADOPT);
-        mics_meeting *m = s->meetings;
-        place_breaks(s, &m[1].anchor, m[0].anchor);
-        place_breaks(s, &m[1].momentum, m[1].anchor);
-        place_breaks(s, &m[4].message, s->outer_elems);
-        place_breaks(s, &m[4].message, m[4].window == m[3].window ? m[3].message : m[3].anchor);
+        if (s->meetings[4].window == s->meetings[3].window) {
+            s->meetings[4].message = s->meetings[3].message;
+            must_break(s, "in another unit's message", 0);
+        }
         mics_schedule_close(s);
     }
     mics_model_close(model);
@@ -640,14 +701,17 @@ static void test_refusals(void **state)
         {.outer = {.every = 0}, .said = "2 islands of 4 ranks that meet every 0 steps"},
         {.outer = {.every = -1}, .said = "meet every -1 steps"},
         {.outer = {.every = 4, .fragments = 1}, .whole = true, .said = "nobody to meet"},
-        {.outer = {.every = 4, .fragments = 0}, .said = "outer.fragments 0"},
-        {.outer = {.every = 3, .fragments = 4}, .said = "are cut into 1 to 3"},
-        {.outer = {.every = 9, .fragments = 6}, .said = "are cut into 1 to 5"},
+        {.outer = {.every = 4, .fragments = 0}, .said = "fragments 0 of 1 to 4"},
+        {.outer = {.every = 3, .fragments = 4}, .said = "fragments 4 of 1 to 3"},
+        {.outer = {.every = 9, .fragments = 6}, .said = "fragments 6 of 1 to 5"},
         {.outer = {.every = 4, .fragments = 1, .overlap_steps = 5},
-         .said = "outer.overlap_steps 5"},
-        {.outer = {.every = 4, .fragments = 1, .overlap_steps = -1}, .said = "0 (forward waits)"},
-        {.outer = {.every = 4, .fragments = 1, .dtype = MICS_COMM_DTYPES}, .said = "outer.dtype"},
+         .said = "overlap_steps 5 of 0 (forward waits) to 4"},
+        {.outer = {.every = 4, .fragments = 1, .overlap_steps = -1}, .said = "overlap_steps -1"},
+        {.outer = {.every = 4, .fragments = 1, .dtype = MICS_COMM_DTYPES},
+         .said = "dtype unknown precision of fp32, bf16, int8 or int4"},
         {.outer = {.every = 4, .fragments = 1, .moments_every = -1}, .said = "moments_every -1"},
+        {.outer = {.every = 1 << 30, .fragments = 1, .moments_every = 2},
+         .said = "moments_every 2 of 0 (never) to 1"},
         {.outer = {.every = 4, .fragments = 1, .moments_every = 1},
          .states = MICS_STATE_8BIT,
          .said = "states that meet are held as fp32"},

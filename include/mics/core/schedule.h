@@ -167,7 +167,10 @@ typedef struct mics_step {
 
 /* Whether a step of the list runs in training step number `number` (from 1 on). A meeting is of what
  * the training step before left, so there is none in the first one. A stream passes over a step that
- * does not run, without its waits: who waits for it waits for those before it on its stream. Pure. */
+ * does not run, without its waits: who waits for it waits for those before it on its stream. Pure.
+ *
+ * Needs:   number >= 1.
+ */
 static inline bool mics_step_is_due(const mics_step *step, int64_t number)
 {
     return step->period == 0 || (number > 1 && (number - 1) % step->period == step->offset);
@@ -177,6 +180,13 @@ static inline bool mics_step_is_due(const mics_step *step, int64_t number)
 static inline bool mics_step_meets(const mics_step *step)
 {
     return step->kind >= MICS_STEP_MEET_CHANGE && step->kind <= MICS_STEP_MEET_ADOPT;
+}
+
+/* Whether a kind of step sends what meets. Pure. */
+static inline bool mics_step_kind_sends_meeting(mics_step_kind kind)
+{
+    return kind == MICS_STEP_MEET_SCATTER || kind == MICS_STEP_MEET_GATHER ||
+           kind == MICS_STEP_MEET_SPREAD;
 }
 
 /* Whether a step is a computation. Pure. */
@@ -806,7 +816,7 @@ double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase);
 
 // One kind of collective on all units that it runs alike on.
 typedef struct mics_operation {
-    mics_step_kind kind;   // PARAM_SYNC, GATHER, REDUCE, SCATTER, REPLICA_SCATTER or REPLICA_GATHER
+    mics_step_kind kind;   // a collective of units
     const char *algorithm; // mics_step_algorithm_text
     mics_comm_dtype dtype;
     mics_group_axis axis;
