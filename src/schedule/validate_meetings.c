@@ -52,9 +52,10 @@ static bool is_due(const validator *v, int32_t unit, int32_t state)
 {
     const mics_outer *outer = &v->schedule->spec.outer;
     const int64_t left = v->number - 1, period = outer->every;
-    if (!is_training(v) || state >= meeting_states(v->schedule, unit) || left < 1)
+    const mics_meeting *meetings = v->schedule->meetings;
+    if (meetings == NULL || state >= meeting_states(v->schedule, unit) || left < 1)
         return false;
-    return left % period == v->schedule->meetings[unit].offset &&
+    return left % period == meetings[unit].offset &&
            (state == 0 || ((left + period - 1) / period) % outer->moments_every == 0);
 }
 

@@ -266,6 +266,13 @@ static void check_island_shares(const mics_mesh *mesh)
         assert_int_equal(met.begin - share.begin,
                          mics_mesh_block(mesh, MICS_AXIS_OUTER, MICS_SCOPE_WHOLE, rank) *
                              (met.end - met.begin));
+        const int64_t local = mesh->ranks_per_node; // in two stages it is the same block
+        if (mesh->ranks < local && local < mics_mesh_world(mesh))
+            assert_int_equal(met.begin - share.begin,
+                             mics_mesh_block(mesh, MICS_AXIS_OUTER, MICS_SCOPE_INTRA, rank) *
+                                     (padded / local) +
+                                 mics_mesh_block(mesh, MICS_AXIS_OUTER, MICS_SCOPE_INTER, rank) *
+                                     (met.end - met.begin));
         assert_int_equal(group.index, rank / mesh->ranks);
         assert_int_equal(island.first, rank - rank % mesh->ranks);
         for (int32_t member = 0; member < group.size; member++)
