@@ -5,7 +5,6 @@
 #include "mics/log.h"
 #include "run/report/overlap.h"
 #include <math.h>
-#include <string.h>
 
 // What this rank sends in all steps of a kind in the training list.
 static mics_bytes kind_sent(const run_context *context, mics_step_kind kind)
@@ -205,20 +204,6 @@ void run_metrics_fill_pairs(const mics_run *run, const double sums[MICS_PREFEREN
                                   .logps_rejected = sums[MICS_PREFERENCE_REJECTED_LOGP] / pairs};
 }
 
-// What one island says of its step, as all islands would.
-static mics_world_result world_of(const run_step *at)
-{
-    const mics_step_result *result = &at->result;
-    mics_world_result world = {.step = at->number,
-                               .loss = result->loss,
-                               .grad_norm = result->grad_norm,
-                               .counted = result->counted,
-                               .memory_peak_bytes = result->memory_peak_bytes};
-    memcpy(world.router_sums, result->router_sums, sizeof world.router_sums);
-    memcpy(world.preference_sums, result->preference_sums, sizeof world.preference_sums);
-    return world;
-}
-
 // Completes a row and writes it.
 static void write_row(const run_context *context, const mics_world_result *world,
                       mics_metrics *metrics)
@@ -293,19 +278,14 @@ static mics_metrics row_of(const run_metrics *self, const run_step *at)
     return metrics;
 }
 
+// One island knows all of its step, and several do where it is completed.
 static void report(run_metrics *self, const run_step *at)
 {
-    const run_context *context = self->context;
-    mics_metrics row = row_of(self, at);
-    if (run_job_islands(context->job) == 1) {
-        const mics_world_result world = world_of(at);
-        write_row(context, &world, &row);
-        note_left_out(context, at);
-        return;
-    }
-    self->row = row;
+    self->row = row_of(self, at);
     self->waits = true;
-    write_waiting(self); // where the step is completed
+    write_waiting(self);
+    if (run_job_islands(self->context->job) == 1)
+        note_left_out(self->context, at);
 }
 
 // ---- the follower ----

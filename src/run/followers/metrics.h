@@ -12,8 +12,7 @@ void run_metrics_fill_pairs(const mics_run *run, const double sums[MICS_PREFEREN
 
 typedef struct run_metrics {
     const run_context *context;
-    // Of a step that several islands trained: it is written when what all of them say of it is known.
+    mics_metrics row; // the newest; it waits to be written until all islands' numbers are known
     bool waits;
-    mics_metrics row;
     int64_t met; // as the step began: the newest one whose meetings were done
 } run_metrics;

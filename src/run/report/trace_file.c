@@ -150,11 +150,9 @@ static void describe(const run_trace_file *file, int32_t rank, int32_t entry, in
         add_number(text, "units", step->member_count);
 }
 
-// A meeting that is not due takes no time.
 static bool ran(const run_trace_file *file, const run_traced *traced, int32_t s, int32_t entry)
 {
-    const mics_step_time *time = &traced->times[(int64_t)s * file->list->count + entry];
-    return file->list->steps[entry].period == 0 || time->end_us > time->begin_us;
+    return mics_step_is_due(&file->list->steps[entry], traced->steps[s].step);
 }
 
 static mics_trace_event event_of(const run_trace_file *file, const run_traced *traced, int32_t s,
