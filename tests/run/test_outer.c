@@ -15,11 +15,12 @@ static char work[] = "/tmp/mics-outer-XXXXXX";
 typedef struct outer_run {
     const char *out;
     const char *sets[MAX_SETS];
-    int64_t until;      // steps; 0: to the end
-    int64_t stop_after; // the row behind which the run is asked to stop; 0: none
-    mics_job *job;      // that it is of
-    mics_status status; // of its training
-    bool in_order;
+    int64_t until;       // steps; 0: to the end
+    int64_t stop_after;  // the row behind which the run is asked to stop; 0: none
+    mics_job *job;       // that it is of
+    mics_status status;  // of its training
+    bool fails;          // what it does
+    bool in_order;       // are its rows
     int32_t rows, notes; // heard of
     int64_t saved;       // newest checkpoint
     mics_metrics steps[STEPS + 1];
@@ -108,9 +109,11 @@ static outer_bytes go(outer_run *run)
     const outer_bytes bytes = {.meetings = mics_schedule_meeting_bytes(schedule),
                                .step = mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN),
                                .period = mics_schedule_period(schedule)};
-    if (run->stop_after > 0) {
+    if (run->stop_after > 0 || run->fails) {
+        mics_log_set_sink(capture_lines, run->lines);
         run->status = mics_job_train(run->job, 0);
-        ASSERT_OK(mics_job_close(run->job));
+        mics_log_set_sink(NULL, NULL);
+        (void)mics_job_close(run->job);
     } else {
         train_exactly(run->job, run->until);
     }
@@ -263,6 +266,23 @@ static void test_stop(void **state)
     assert_int_equal(run.rows, 3); // up to what is saved, and no other
 }
 
+// ---- numbers that are none ----
+
+// The other islands may not know yet, and are ended.
+static void test_gives_up(void **state)
+{
+    (void)state;
+    outer_run run = {.out = "gives-up",
+                     .sets = {SHARDS(2, 2), "outer={\"every\": 4}", "optimizer.type=SGD",
+                              "optimizer.params.lr=1e6"},
+                     .fails = true};
+    (void)go(&run);
+    assert_true(run.status == MICS_ERR_NUMERIC || run.status == MICS_ERR_ABORTED);
+    if (strstr(run.lines, "an island cannot go back by itself: --resume auto resumes from the "
+                          "newest checkpoint") == NULL)
+        fail_msg("%s", run.lines);
+}
+
 static int begin(void **state)
 {
     (void)state;
@@ -291,7 +311,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),       cmocka_unit_test(test_means),
         cmocka_unit_test(test_validation), cmocka_unit_test(test_left_out),
-        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_stop),       cmocka_unit_test(test_gives_up),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }
