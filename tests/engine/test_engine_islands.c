@@ -8,9 +8,11 @@ enum { MOST_ISLANDS = 8, MOST_STEPS = 24 };
 
 typedef struct islands_run {
     fixture_run run;
-    int64_t steps, restart; // restart: of a run that is copied into new engines before this step
-    int64_t skip;           // step in which the last island's losses are not finite; 0: none
-    int64_t held;           // step that the last rank holds; 0: none
+    int64_t steps;
+    int64_t restart; // before this step the state goes into new engines, where it
+    bool restarts;
+    int64_t skip; // step that the last island leaves out; 0: none
+    int64_t held; // step that the last rank holds; 0: none
     // Out: by island; of whole models, units one after the other.
     double losses[MOST_ISLANDS][MOST_STEPS], world_losses[MOST_STEPS];
     float *masters[MOST_ISLANDS], *states[MOST_ISLANDS], *agreed[MOST_ISLANDS];
@@ -309,12 +311,14 @@ static void check_values(const reference *self, double tolerance)
         for (int32_t u = 0; u < self->one.model->unit_count; u++) {
             const mics_engine_optimizer_shard held =
                 mics_engine_optimizer_shard_get(self->engines[island], u);
+            const bool trains = mics_schedule_trains(self->one.schedule, u);
             for (int64_t i = 0; i < self->one.model->units[u].elems; i++, at++) {
                 const float got = self->of->masters[island][at];
                 if (!(difference(got, held.params[i]) <= tolerance))
                     fail_msg("island %d, unit %d, master %d: %.9g, one rank has %.9g", (int)island,
                              (int)u, (int)i, (double)got, (double)held.params[i]);
-                for (int s = 0; s < MICS_OPTIMIZER_STATES && held.states[s] != NULL; s++) {
+                for (int s = 0; s < MICS_OPTIMIZER_STATES && trains && held.states[s] != NULL;
+                     s++) {
                     const float state = self->of->states[island][s * elems + at];
                     if (!(difference(state, held.states[s][i]) <= tolerance))
                         fail_msg("island %d, unit %d, state %d of %d: %.9g, one rank has %.9g",
@@ -341,6 +345,9 @@ static void check_agreed(const reference *self, double tolerance)
 
 static void compare_with_reference(const islands_run *of, double tolerance)
 {
+    // Where a gradient is nothing but rounding, these make a whole step of it.
+    const bool normalises = of->run.want.optimizer.kind != MICS_OPTIMIZER_SGD;
+    const double of_values = normalises ? 0.05 : tolerance;
     reference self;
     reference_source sources[MOST_ISLANDS];
     const bool beside = of->run.want.outer.overlap_steps > 0;
@@ -369,9 +376,9 @@ static void compare_with_reference(const islands_run *of, double tolerance)
     meet(&self, of->steps + 1, false);
     if (!beside)
         adopt_all(&self);
-    check_values(&self, tolerance);
+    check_values(&self, of_values);
     meet(&self, 0, true);
-    check_agreed(&self, tolerance);
+    check_agreed(&self, of_values);
     close_reference(&self);
 }
 
@@ -541,7 +548,6 @@ static void test_head(void **state)
     for (size_t m = 0; m < sizeof meshes / sizeof meshes[0]; m++) {
         for (size_t o = 0; o < sizeof outers / sizeof outers[0]; o++) {
             islands_run of = on_mesh(&meshes[m], outers[o]);
-            print_message("mesh %d, outer %d\n", (int)m, (int)o);
             run_case(&of, 2e-5);
         }
     }
@@ -556,17 +562,380 @@ static void test_beside(void **state)
     for (size_t m = 0; m < sizeof meshes / sizeof meshes[0]; m++) {
         for (size_t o = 0; o < sizeof outers / sizeof outers[0]; o++) {
             islands_run of = on_mesh(&meshes[m], outers[o]);
-            print_message("mesh %d, outer %d\n", (int)m, (int)o);
             run_case(&of, 2e-5);
         }
+    }
+}
+
+// ---- options ----
+
+// Whether all options go together, one mesh each.
+static void test_options(void **state)
+{
+    (void)state;
+    for (int option = 0; option < 8; option++) {
+        const mics_outer outer = {
+            .every = 3, .fragments = 1 + option % 2, .overlap_steps = option % 3};
+        islands_run of = on_mesh(&meshes[2 + option], outer);
+        of.steps = 14;
+        of.run.want.optimizer = fixture_optimizers[option % MICS_OPTIMIZER_KINDS];
+        of.run.want.micro_steps = option % 2 + 1;
+        of.run.want.early_gathers = option == 6;
+        of.run.want.outer.moments_every = option / 2 % 3;
+        of.run.want.coalesce_below = option == 5 ? 5000 : 0;
+        of.run.want.recompute = option == 4;
+        of.run.want.prefetch = option % 3;
+        if (option == 7)
+            of.run.want.trainable = "transformer.h.*.attn.*";
+        run_case(&of, of.run.want.optimizer.kind == MICS_OPTIMIZER_SGD ? 2e-5 : 5e-4);
+    }
+}
+
+// Each step, rate 1 and no momentum: parameters are the mean of the islands'.
+static void test_average(void **state)
+{
+    (void)state;
+    islands_run of = on_mesh(&meshes[3], (mics_outer){.every = 1, .fragments = 1});
+    of.run.want.outer_lr = 1;
+    of.run.want.outer_momentum = 0;
+    run_case(&of, 2e-5);
+}
+
+// ---- fewer bits ----
+
+static double distance(const islands_run *a, const islands_run *b)
+{
+    double squares = 0, all = 0;
+    for (int64_t i = 0; i < model_elems(a->run.model); i++) {
+        const double d = (double)a->agreed[0][i] - (double)b->agreed[0][i];
+        squares += d * d;
+        all += (double)b->agreed[0][i] * (double)b->agreed[0][i];
+    }
+    return sqrt(squares / all);
+}
+
+static void open_and_train(mics_memory *memory, islands_run *of)
+{
+    open_case(memory, of);
+    ranks_run_ok(of->run.want.ranks, train_all, of);
+}
+
+// Anchors have the same bits everywhere: train_all compares them. Error feedback keeps them close to
+// those of fp32.
+static void test_dtypes(void **state)
+{
+    (void)state;
+    static const double most[MICS_COMM_DTYPES] = {0, 2e-3, 1e-2, 0.1};
+    for (int dtype = MICS_COMM_BF16; dtype < MICS_COMM_DTYPES; dtype++) {
+        for (size_t m = 1; m < sizeof meshes / sizeof meshes[0]; m++) {
+            mics_memory *memory = NULL;
+            islands_run whole = on_mesh(
+                &meshes[m], (mics_outer){.every = 2, .fragments = 1, .overlap_steps = (int)m % 2});
+            islands_run rounded = whole;
+            rounded.run.want.outer.dtype = (mics_comm_dtype)dtype;
+            ASSERT_OK(mics_memory_open(&memory));
+            open_and_train(memory, &whole);
+            open_and_train(memory, &rounded);
+            const double d = distance(&rounded, &whole);
+            if (!(d > 0 && d < most[dtype]))
+                fail_msg("%s, mesh %d: %g", mics_comm_dtype_text((mics_comm_dtype)dtype), (int)m,
+                         d);
+            close_case(&whole);
+            close_case(&rounded);
+            assert_int_equal(mics_memory_close(memory), 0);
+        }
+    }
+}
+
+// ---- going on ----
+
+// What one rank has of the state, between two engines.
+typedef struct kept_state {
+    float *numbers;
+    int64_t count, met, tokens[64];
+} kept_state;
+
+static void keep_floats(kept_state *kept, bool back, float *values, int64_t elems)
+{
+    if (values == NULL)
+        return;
+    if (back)
+        memcpy(values, kept->numbers + kept->count, (size_t)elems * sizeof *values);
+    else
+        memcpy(kept->numbers + kept->count, values, (size_t)elems * sizeof *values);
+    kept->count += elems;
+}
+
+static void keep(const islands_run *of, mics_engine *engine, kept_state *kept, bool back)
+{
+    const mics_outer_state outer = mics_engine_outer_state(engine);
+    kept->count = 0;
+    for (int32_t u = 0; u < of->run.model->unit_count; u++) {
+        const mics_engine_optimizer_shard held = mics_engine_optimizer_shard_get(engine, u);
+        const mics_engine_outer_shard met = mics_engine_outer_shard_get(engine, u);
+        const int64_t elems = held.range.end - held.range.begin;
+        keep_floats(kept, back, held.shard_params, held.shard.end - held.shard.begin);
+        keep_floats(kept, back, held.params, elems);
+        for (int s = 0; s < MICS_OPTIMIZER_STATES; s++)
+            keep_floats(kept, back, held.states[s], elems);
+        keep_floats(kept, back, met.anchor, met.range.end - met.range.begin);
+        keep_floats(kept, back, met.momentum, met.met.end - met.met.begin);
+    }
+    for (int32_t i = 0; i < outer.windows * outer.islands; i++) {
+        if (back)
+            outer.counted[i] = kept->tokens[i];
+        else
+            kept->tokens[i] = outer.counted[i];
+    }
+    if (back)
+        *outer.met = kept->met;
+    else
+        kept->met = *outer.met;
+}
+
+// The state goes into a new engine before step `restart`.
+static mics_status train_in_two(ranks_self *self)
+{
+    islands_run *of = self->arg;
+    mics_engine *engine = NULL;
+    mics_status status = MICS_OK;
+    kept_state kept = {.numbers =
+                           calloc(8 * (size_t)model_elems(of->run.model), sizeof *kept.numbers)};
+    RANKS_EXPECT(kept.numbers != NULL);
+    MICS_TRY_OUT(open_engine(self, of, &engine));
+    MICS_TRY_OUT(train(of, engine, self->comm->rank, 1, of->restart - 1));
+    MICS_TRY_OUT(mics_engine_complete(engine));
+    MICS_TRY_OUT(mics_engine_download_params(engine));
+    mics_engine_forget_residual(engine);
+    keep(of, engine, &kept, false);
+    if (of->restarts) {
+        MICS_TRY_OUT(mics_engine_agree(engine, MICS_OK));
+        mics_engine_close(engine);
+        engine = NULL;
+        MICS_TRY_OUT(open_engine(self, of, &engine));
+        keep(of, engine, &kept, true);
+        MICS_TRY_OUT(mics_engine_upload(engine));
+        MICS_TRY_OUT(mics_engine_complete(engine));
+    }
+    MICS_TRY_OUT(train(of, engine, self->comm->rank, of->restart, of->steps));
+    MICS_TRY_OUT(finish(of, engine, self->comm->rank));
+    MICS_TRY_OUT(mics_engine_agree(engine, MICS_OK));
+out:
+    if (status != MICS_OK)
+        mics_comm_abort(self->comm, NULL);
+    mics_engine_close(engine);
+    free(kept.numbers);
+    return status;
+}
+
+// To the same bits, wherever in the period.
+static void test_restart(void **state)
+{
+    (void)state;
+    for (int64_t restart = 2; restart <= 7; restart++) {
+        for (int beside = 0; beside < 2; beside++) {
+            mics_memory *memory = NULL;
+            const mics_outer outer = {.every = 4,
+                                      .fragments = 2,
+                                      .overlap_steps = beside,
+                                      .moments_every = 1,
+                                      .dtype = restart % 2 == 0 ? MICS_COMM_INT4 : MICS_COMM_FP32};
+            islands_run through = on_mesh(&meshes[restart], outer);
+            through.restart = restart;
+            through.run.want.optimizer = fixture_optimizers[MICS_OPTIMIZER_ADAMW];
+            through.run.want.dtype = restart == 5 ? MICS_DTYPE_BF16 : MICS_DTYPE_FP32;
+            islands_run again = through;
+            again.restarts = true;
+            ASSERT_OK(mics_memory_open(&memory));
+            open_case(memory, &through);
+            open_case(memory, &again);
+            ranks_run_ok(through.run.want.ranks, train_in_two, &through);
+            ranks_run_ok(again.run.want.ranks, train_in_two, &again);
+            for (int32_t i = 0; i < islands_of(&again); i++) {
+                const size_t bytes = (size_t)model_elems(again.run.model) * sizeof(float);
+                assert_memory_equal(again.masters[i], through.masters[i], bytes);
+                assert_memory_equal(again.agreed[i], through.agreed[i], bytes);
+            }
+            close_case(&through);
+            close_case(&again);
+            assert_int_equal(mics_memory_close(memory), 0);
+        }
+    }
+}
+
+// ---- steps that are taken again, or left out ----
+
+static mics_status one_step(islands_run *of, mics_engine *engine, int32_t rank, int64_t step,
+                            mics_step_result *result)
+{
+    fixture_source source = {.run = &of->run, .step = step, .rank = rank};
+    const mics_batch_source read = {
+        .read = fixture_read, .read_segments = fixture_read_segments, .ctx = &source};
+    return mics_engine_step(engine, step, fixture_lr(&of->run.want), &read, result);
+}
+
+// A hold of one rank holds the world, and its step's meetings are done once.
+static mics_status train_held(ranks_self *self)
+{
+    islands_run *of = self->arg;
+    mics_engine *engine = NULL;
+    mics_status status = MICS_OK;
+    const int32_t rank = self->comm->rank;
+    mics_step_result result;
+    MICS_TRY_OUT(open_engine(self, of, &engine));
+    MICS_TRY_OUT(train(of, engine, rank, 1, of->held - 1));
+    mics_engine_next_ballot(engine);
+    if (rank == of->run.want.ranks - 1) {
+        (void)mics_engine_hold(engine);
+        mics_engine_tell(engine, 5);
+    }
+    MICS_TRY_OUT(one_step(of, engine, rank, of->held, &result));
+    if (result.verdict != MICS_VERDICT_HELD || (result.told & 7) != 5)
+        MICS_TRY_OUT(mics_fail(MICS_ERR_INVALID, "rank %d: verdict %d, told %x", (int)rank,
+                               (int)result.verdict, (unsigned)result.told));
+    if (rank == 0) // of the step before that
+        of->world_losses[of->held - 2] = mics_engine_world(engine)->loss;
+    MICS_TRY_OUT(train(of, engine, rank, of->held, of->steps));
+    MICS_TRY_OUT(finish(of, engine, rank));
+    MICS_TRY_OUT(mics_engine_agree(engine, MICS_OK));
+out:
+    if (status != MICS_OK)
+        mics_comm_abort(self->comm, NULL);
+    mics_engine_close(engine);
+    return status;
+}
+
+static void test_held(void **state)
+{
+    (void)state;
+    for (int64_t held = 4; held <= 6; held++) {
+        mics_memory *memory = NULL;
+        islands_run of = on_mesh(&meshes[held], (mics_outer){.every = 4, .fragments = 1});
+        of.held = held;
+        ASSERT_OK(mics_memory_open(&memory));
+        open_case(memory, &of);
+        ranks_run_ok(of.run.want.ranks, train_held, &of);
+        compare_with_reference(&of, 2e-5);
+        close_case(&of);
+        assert_int_equal(mics_memory_close(memory), 0);
+    }
+}
+
+// A spike of one island is its own: the others update, and its tokens weigh nothing.
+static mics_status train_spike(ranks_self *self)
+{
+    islands_run *of = self->arg;
+    mics_engine *engine = NULL;
+    mics_status status = MICS_OK;
+    const int32_t rank = self->comm->rank, island = rank / of->run.want.island_ranks;
+    const bool last = island == islands_of(of) - 1;
+    MICS_TRY_OUT(open_engine(self, of, &engine));
+    for (int64_t step = 1; step <= of->steps; step++) {
+        const bool spikes = last && step == of->skip;
+        const mics_step_limits limits = {.max_loss = spikes ? 0.0 : INFINITY, .silent = true};
+        mics_step_result result;
+        mics_engine_set_limits(engine, &limits);
+        MICS_TRY_OUT(one_step(of, engine, rank, step, &result));
+        const mics_world_result *world = mics_engine_world(engine);
+        const int32_t updated = islands_of(of) - (step - 1 == of->skip);
+        if (result.verdict != (spikes ? MICS_VERDICT_SPIKE : MICS_VERDICT_UPDATED) ||
+            (step > 1 && (world->step != step - 1 || world->updated != updated)))
+            MICS_TRY_OUT(mics_fail(MICS_ERR_INVALID, "rank %d, step %d: verdict %d, %d updated",
+                                   (int)rank, (int)step, (int)result.verdict, (int)world->updated));
+        const mics_outer_state outer = mics_engine_outer_state(engine);
+        if (step == of->skip + 1 && *outer.met == step && outer.counted[islands_of(of) - 1] != 0 &&
+            of->run.want.outer.every > 1)
+            MICS_TRY_OUT(mics_fail(MICS_ERR_INVALID, "tokens of a step that was left out count"));
+    }
+    MICS_TRY_OUT(finish(of, engine, rank));
+    MICS_TRY_OUT(mics_engine_agree(engine, MICS_OK));
+out:
+    if (status != MICS_OK)
+        mics_comm_abort(self->comm, NULL);
+    mics_engine_close(engine);
+    return status;
+}
+
+static void test_spike(void **state)
+{
+    (void)state;
+    for (int beside = 0; beside < 2; beside++) {
+        for (size_t m = 0; m < sizeof meshes / sizeof meshes[0]; m++) {
+            mics_memory *memory = NULL;
+            islands_run of = on_mesh(
+                &meshes[m], (mics_outer){.every = 1, .fragments = 1, .overlap_steps = beside});
+            of.skip = 3;
+            of.steps = 6;
+            ASSERT_OK(mics_memory_open(&memory));
+            open_case(memory, &of);
+            ranks_run_ok(of.run.want.ranks, train_spike, &of);
+            close_case(&of);
+            assert_int_equal(mics_memory_close(memory), 0);
+        }
+    }
+}
+
+// ---- what they agreed on ----
+
+static mics_status swap(ranks_self *self)
+{
+    islands_run *of = self->arg;
+    mics_engine *engine = NULL;
+    mics_status status = MICS_OK;
+    const int32_t rank = self->comm->rank, island = rank / of->run.want.island_ranks;
+    mics_step_result result;
+    MICS_TRY_OUT(open_engine(self, of, &engine));
+    MICS_TRY_OUT(train(of, engine, rank, 1, of->steps));
+    MICS_TRY_OUT(mics_engine_complete(engine));
+    MICS_TRY_OUT(mics_engine_download_params(engine));
+    collect(of, engine, rank, of->masters[island], NULL);
+    MICS_TRY_OUT(mics_engine_swap_agreed(engine));
+    MICS_TRY_OUT(mics_engine_download_params(engine));
+    collect(of, engine, rank, of->agreed[island], NULL);
+    if (one_step(of, engine, rank, of->steps + 1, &result) != MICS_ERR_INVALID)
+        MICS_TRY_OUT(mics_fail(MICS_ERR_INVALID, "a step with what was swapped"));
+    MICS_TRY_OUT(mics_engine_swap_agreed(engine));
+    MICS_TRY_OUT(mics_engine_download_params(engine));
+    collect(of, engine, rank, of->states[island], NULL);
+    MICS_TRY_OUT(check_alike(engine));
+    MICS_TRY_OUT(mics_engine_agree(engine, MICS_OK));
+out:
+    if (status != MICS_OK)
+        mics_comm_abort(self->comm, NULL);
+    mics_engine_close(engine);
+    return status;
+}
+
+static void test_swap(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < sizeof meshes / sizeof meshes[0]; m++) {
+        mics_memory *memory = NULL;
+        islands_run of = on_mesh(&meshes[m], (mics_outer){.every = 4, .fragments = 1});
+        of.steps = 6;
+        of.run.want.dtype = m % 2 == 0 ? MICS_DTYPE_FP32 : MICS_DTYPE_BF16;
+        ASSERT_OK(mics_memory_open(&memory));
+        open_case(memory, &of);
+        ranks_run_ok(of.run.want.ranks, swap, &of);
+        const size_t bytes = (size_t)model_elems(of.run.model) * sizeof(float);
+        for (int32_t i = 0; i < islands_of(&of); i++) {
+            assert_memory_equal(of.states[i], of.masters[i], bytes);
+            assert_memory_equal(of.agreed[i], of.agreed[0], bytes);
+            assert_memory_not_equal(of.agreed[i], of.masters[i], bytes);
+        }
+        close_case(&of);
+        assert_int_equal(mics_memory_close(memory), 0);
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_head),
-        cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_head),    cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_options), cmocka_unit_test(test_average),
+        cmocka_unit_test(test_dtypes),  cmocka_unit_test(test_restart),
+        cmocka_unit_test(test_held),    cmocka_unit_test(test_spike),
+        cmocka_unit_test(test_swap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
