@@ -88,6 +88,7 @@ typedef struct fixture_case {
     int32_t island_ranks;       // 0: all
     mics_outer outer;
     float outer_lr, outer_momentum;
+    int64_t scrub_every;
 } fixture_case;
 
 typedef struct fixture_run {
@@ -225,6 +226,7 @@ static inline mics_status fixture_open_engine(const ranks_self *self, const fixt
                                    .clip = run->want.clip,
                                    .outer_lr = run->want.outer_lr,
                                    .outer_momentum = run->want.outer_momentum,
+                                   .scrub_every = run->want.scrub_every,
                                    .device = run->devices[self->comm->rank],
                                    .kernels = run->want.kernels,
                                    .dtype = run->want.dtype,
