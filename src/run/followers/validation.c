@@ -58,19 +58,13 @@ static mics_status evaluate(run_validation *self, evaluated *found)
     return add_islands(context, found);
 }
 
-// Of several islands it is what they agreed on that is evaluated.
-static mics_status swap_agreed(const run_context *context)
-{
-    return run_job_islands(context->job) > 1 ? mics_engine_swap_agreed(context->engine) : MICS_OK;
-}
-
 mics_status run_validation_find_loss(run_validation *self, double *loss_out)
 {
     const run_context *context = self->context;
     evaluated found = {.sum = 0};
-    MICS_TRY(swap_agreed(context));
+    MICS_TRY(mics_engine_swap_agreed(context->engine)); // what islands agreed on is evaluated
     MICS_TRY(evaluate(self, &found));
-    MICS_TRY(swap_agreed(context));
+    MICS_TRY(mics_engine_swap_agreed(context->engine));
     bool unreadable = false; // on any rank, which has said why
     MICS_TRY(mics_engine_any(context->engine, self->batches.gave_up, &unreadable));
     if (unreadable)
