@@ -37,10 +37,8 @@ struct replicas {
     rank_hashes *ranks; // by rank, and all three hashes of every rank once they are exchanged
     uint64_t *hash;     // where a device leaves one; in its memory is `device_hash`
     uint64_t *device_hash;
-    // Of islands: hashes of anchors, of this rank by unit, and then all of them in one. After a
-    // difference by rank, then by unit.
-    uint64_t *anchors, *all_anchors;
-    uint16_t *image; // scratch for what is compared as bf16; NULL: nothing is
+    uint64_t *anchors; // of islands: hashes, by rank, then by unit
+    uint16_t *image;   // scratch for what is compared as bf16; NULL: nothing is
     // After a difference: by rank, then by unit. NULL: none was found.
     unit_hashes *all;
     // Arguments of the job on the communication thread.
@@ -156,7 +154,8 @@ mics_status replicas_open(mics_engine *engine)
     MICS_TRY(MICS_NEW(memory, unit_count(engine), &self->units));
     MICS_TRY(MICS_NEW(memory, mics_mesh_world(mesh_of(engine)), &self->ranks));
     if (engine->islands != NULL)
-        MICS_TRY(MICS_NEW(memory, unit_count(engine), &self->anchors));
+        MICS_TRY(MICS_NEW(memory, (int64_t)mics_mesh_world(mesh_of(engine)) * unit_count(engine),
+                          &self->anchors));
     if (syncs_rounded(engine))
         MICS_TRY(MICS_NEW(memory, IMAGE_ELEMS, &self->image));
     return open_hash(engine, self);
@@ -172,8 +171,7 @@ void replicas_close(mics_engine *engine)
         engine->device->ops->free_host(engine->device->ctx, self->hash);
     else
         mics_free(memory, self->hash);
-    MICS_FREE_ALL(memory, self->units, self->ranks, self->image, self->all, self->anchors,
-                  self->all_anchors, self);
+    MICS_FREE_ALL(memory, self->units, self->ranks, self->image, self->all, self->anchors, self);
     engine->replicas = NULL;
 }
 
@@ -427,65 +425,43 @@ static bool find_flip(const mics_engine *engine, mics_divergence *found_out)
 }
 
 // ---- anchors ----
-//
-// All ranks r, r + O, r + 2 O, ... of the world hold the same ones.
 
 static uint64_t anchor_hash_at(const mics_engine *engine, int32_t rank, int32_t unit,
                                mics_replica_state state)
 {
-    const int64_t per_rank = unit < 0 ? 1 : unit_count(engine);
     (void)state;
-    return engine->replicas->all_anchors[rank * per_rank + (unit < 0 ? 0 : unit)];
+    return engine->replicas->anchors[(int64_t)rank * unit_count(engine) + unit];
 }
 
-// Adds up what differs of a unit, or of all in one (-1).
-static void compare_anchors_of(const mics_engine *engine, int32_t unit, mics_divergence *found)
+static mics_status hash_anchors(mics_engine *engine)
 {
-    const int32_t degree =
-        unit < 0 ? mesh_of(engine)->sharding.optimizer
-                 : engine->schedule->sharding[unit].optimizer * engine->schedule->experts[unit];
-    for (int32_t part = 0; part < degree; part++) {
-        const vote of = take_vote(engine, anchor_hash_at, unit, MICS_REPLICA_ANCHORS, part, degree,
-                                  mics_mesh_world(mesh_of(engine)) / degree);
-        note_vote(engine, anchor_hash_at, unit, MICS_REPLICA_ANCHORS, &of, found);
-    }
-}
-
-static mics_status gather_anchors(mics_engine *engine, const uint64_t *mine, int32_t count)
-{
-    struct replicas *self = engine->replicas;
-    mics_free(engine->spec.memory, self->all_anchors);
-    self->all_anchors = NULL;
-    MICS_TRY(MICS_NEW(engine->spec.memory, (int64_t)mics_mesh_world(mesh_of(engine)) * count,
-                      &self->all_anchors));
-    memcpy(self->all_anchors + (int64_t)engine->rank * count, mine, (size_t)count * sizeof *mine);
-    return gather_ranks(engine, self->all_anchors, (size_t)count * sizeof *mine,
-                        "hashes of anchors");
-}
-
-// Nothing is repaired: what differs was averaged since.
-static mics_status compare_anchors(mics_engine *engine, mics_divergence *found_out)
-{
-    struct replicas *self = engine->replicas;
-    uint64_t all = 0;
+    uint64_t *mine = engine->replicas->anchors + (int64_t)engine->rank * unit_count(engine);
     for (int32_t unit = 0; unit < unit_count(engine); unit++) {
         const int64_t at = engine->schedule->meetings[unit].anchor;
         const mics_range range = optimizer_shard_of(engine, unit).range;
-        self->anchors[unit] = 0;
+        mine[unit] = 0;
         if (at >= 0)
             MICS_TRY(hash_bytes(engine, engine->outer + at,
-                                (size_t)(range.end - range.begin) * sizeof(float),
-                                &self->anchors[unit]));
-        all = join(all, self->anchors[unit]);
+                                (size_t)(range.end - range.begin) * sizeof(float), &mine[unit]));
     }
-    MICS_TRY(gather_anchors(engine, &all, 1));
-    compare_anchors_of(engine, -1, found_out);
-    if (!found_out->found)
-        return MICS_OK;
-    MICS_TRY(gather_anchors(engine, self->anchors, unit_count(engine)));
-    *found_out = (mics_divergence){.other = -1};
-    for (int32_t unit = 0; unit < unit_count(engine); unit++)
-        compare_anchors_of(engine, unit, found_out);
+    return MICS_OK;
+}
+
+// Ranks r, r + O, r + 2 O, ... of the world hold the same. Nothing is repaired: masters followed.
+static mics_status compare_anchors(mics_engine *engine, mics_divergence *found_out)
+{
+    MICS_TRY(hash_anchors(engine));
+    MICS_TRY(gather_ranks(engine, engine->replicas->anchors,
+                          (size_t)unit_count(engine) * sizeof(uint64_t), "hashes of anchors"));
+    for (int32_t unit = 0; unit < unit_count(engine); unit++) {
+        const int32_t degree =
+            engine->schedule->sharding[unit].optimizer * engine->schedule->experts[unit];
+        for (int32_t part = 0; part < degree; part++) {
+            const vote of = take_vote(engine, anchor_hash_at, unit, MICS_REPLICA_ANCHORS, part,
+                                      degree, mics_mesh_world(mesh_of(engine)) / degree);
+            note_vote(engine, anchor_hash_at, unit, MICS_REPLICA_ANCHORS, &of, found_out);
+        }
+    }
     found_out->majority = false;
     return MICS_OK;
 }

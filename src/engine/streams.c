@@ -207,7 +207,7 @@ static void end(mics_engine *engine, int32_t index, mics_status status)
 }
 
 // A step of a list with meetings that does not run is done once its stream comes to it, whatever it
-// would have waited for. Who waits for it on a device waits for what its stream did before.
+// would have waited for.
 static void pass(mics_engine *engine, int32_t index)
 {
     if (engine->islands == NULL || engine->phase != MICS_PHASE_TRAIN)

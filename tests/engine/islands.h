@@ -521,11 +521,11 @@ static inline mics_status finish(islands_run *of, mics_engine *engine, int32_t r
 
 static inline mics_status open_engine(ranks_self *self, islands_run *of, mics_engine **engine_out)
 {
-    if (!mics_comm_is_counting(self->comm))
-        MICS_TRY(fixture_count(self, &of->run));
     if (of->run.want.open_device != NULL && of->run.devices[self->comm->rank] == NULL)
         MICS_TRY(
             of->run.want.open_device(self, of->run.schedule, &of->run.devices[self->comm->rank]));
+    if (!mics_comm_is_counting(self->comm))
+        MICS_TRY(fixture_count(self, &of->run));
     MICS_TRY(fixture_open_engine(self, &of->run, engine_out));
     return mics_engine_init_random(*engine_out, 1);
 }

@@ -520,9 +520,10 @@ typedef struct mics_divergence {
 } mics_divergence;
 
 /* Compares what replicas hold, by hashes of 64 bits of each unit; padding is left out; and what
- * exists once with its hash behind the update, where the spec asks for that. Sends 32 bytes a rank,
- * and more only after a difference. Includes mics_engine_complete, where an update is
- * due, or parameters are compared.
+ * exists once with its hash behind the update, where the spec asks for that. Of several islands each
+ * is compared by itself, and the anchors of all, in which a difference has no majority. Sends 32 bytes
+ * a rank, of several islands 8 more a unit, and more only after a difference. Includes
+ * mics_engine_complete, where an update is due, or parameters are compared, and of several islands.
  *
  * Needs:   between steps.
  * Returns: MICS_OK, with what was found; MICS_ERR_INVALID (the schedule is for evaluation only);

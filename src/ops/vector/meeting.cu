@@ -5,7 +5,7 @@
 #include "ops/common/cuda_ops.h"
 #include "ops/common/map.cuh"
 
-template <bool ANCHORED> struct change_op {
+struct change_op {
     static const int PACK = 4, UNROLL = 2;
     float *message;
     const float *anchor, *held;
@@ -18,7 +18,7 @@ template <bool ANCHORED> struct change_op {
     {
         input<COUNT> in;
         in.held = load_pack<COUNT>(held + i);
-        if (ANCHORED)
+        if (anchor != nullptr)
             in.anchor = load_pack<COUNT>(anchor + i);
         return in;
     }
@@ -27,17 +27,18 @@ template <bool ANCHORED> struct change_op {
         mics_pack<float, COUNT> out;
 #pragma unroll
         for (int k = 0; k < COUNT; ++k)
-            out.at[k] = weight * (ANCHORED ? in.anchor.at[k] - in.held.at[k] : in.held.at[k]);
+            out.at[k] =
+                weight * (anchor != nullptr ? in.anchor.at[k] - in.held.at[k] : in.held.at[k]);
         store_pack<COUNT>(message + i, out);
     }
     bool fits(int64_t i) const
     {
         return packs_fit<float, PACK>(message + i, 0) && packs_fit<float, PACK>(held + i, 0) &&
-               (!ANCHORED || packs_fit<float, PACK>(anchor + i, 0));
+               (anchor == nullptr || packs_fit<float, PACK>(anchor + i, 0));
     }
 };
 
-template <bool MOVES> struct step_op {
+struct step_op {
     static const int PACK = 4, UNROLL = 2;
     float *message, *momentum;
     float weights, lr, decay;
@@ -49,7 +50,7 @@ template <bool MOVES> struct step_op {
     {
         input<COUNT> in;
         in.message = load_pack<COUNT>(static_cast<const float *>(message) + i);
-        if (MOVES)
+        if (momentum != nullptr)
             in.momentum = load_pack<COUNT>(static_cast<const float *>(momentum) + i);
         return in;
     }
@@ -59,18 +60,18 @@ template <bool MOVES> struct step_op {
 #pragma unroll
         for (int k = 0; k < COUNT; ++k) {
             const float g = __fdiv_rn(in.message.at[k], weights);
-            if (MOVES)
+            if (momentum != nullptr)
                 moved.at[k] = decay * in.momentum.at[k] + g;
-            out.at[k] = MOVES ? -lr * (g + decay * moved.at[k]) : g;
+            out.at[k] = momentum != nullptr ? -lr * (g + decay * moved.at[k]) : g;
         }
         store_pack<COUNT>(message + i, out);
-        if (MOVES)
+        if (momentum != nullptr)
             store_pack<COUNT>(momentum + i, moved);
     }
     bool fits(int64_t i) const
     {
         return packs_fit<float, PACK>(message + i, 0) &&
-               (!MOVES || packs_fit<float, PACK>(momentum + i, 0));
+               (momentum == nullptr || packs_fit<float, PACK>(momentum + i, 0));
     }
 };
 
@@ -126,7 +127,7 @@ struct round_op {
             const float value = in.residual.at[k] + in.values.at[k];
             out.at[k] = from_float<__nv_bfloat16>(value);
             const float lost = value - to_float(out.at[k]);
-            kept.at[k] = isfinite(lost) ? lost : 0.0F;
+            kept.at[k] = lost - lost == 0.0F ? lost : 0.0F; // finite
         }
         store_pack<COUNT>(packed + i, out);
         store_pack<COUNT>(residual + i, kept);
@@ -141,19 +142,13 @@ struct round_op {
 void mics_cuda_meet_change(const mics_exec *at, float *message, const float *anchor,
                            const float *held, float weight, int64_t elems)
 {
-    if (anchor != nullptr)
-        map(at, change_op<true>{message, anchor, held, weight}, elems);
-    else
-        map(at, change_op<false>{message, anchor, held, weight}, elems);
+    map(at, change_op{message, anchor, held, weight}, elems);
 }
 
 void mics_cuda_meet_step(const mics_exec *at, const mics_outer_step *step)
 {
     const mics_outer_step &s = *step;
-    if (s.momentum != nullptr)
-        map(at, step_op<true>{s.message, s.momentum, s.weights, s.lr, s.decay}, s.elems);
-    else
-        map(at, step_op<false>{s.message, s.momentum, s.weights, s.lr, s.decay}, s.elems);
+    map(at, step_op{s.message, s.momentum, s.weights, s.lr, s.decay}, s.elems);
 }
 
 void mics_cuda_meet_adopt(const mics_exec *at, float *held, float *anchor, const float *message,
