@@ -5,6 +5,7 @@
 #include "engine/agree.h"
 #include "engine/collectives.h"
 #include "engine/compute_steps.h"
+#include "engine/deltas.h"
 #include "engine/events.h"
 #include "engine/scrub.h"
 #include "engine/status.h"
@@ -22,6 +23,7 @@ void begin_streams(mics_engine *engine, mics_phase phase)
     engine->brings_back = engine->pending.left > 0;
     mics_op_set_threads(engine->schedule->spec.batch.threads);
     scrub_reset(engine);
+    deltas_begin(engine);
 }
 
 static mics_status run_comm_stream(mics_engine *engine, mics_stream stream)
@@ -66,6 +68,10 @@ static void count_completion(mics_engine *engine, const mics_traffic *before)
     all->updates += engine->brings_back;
     all->sent.intra += after.intra_bytes - before->intra_bytes;
     all->sent.inter += after.inter_bytes - before->inter_bytes;
+    all->unsent.intra += engine->unsent.intra;
+    all->unsent.inter += engine->unsent.inter;
+    all->unsent_by_all.intra += engine->unsent_by_all.intra;
+    all->unsent_by_all.inter += engine->unsent_by_all.inter;
 }
 
 mics_status mics_engine_complete(mics_engine *engine)

@@ -26,6 +26,7 @@ static inline bool step_runs(const mics_engine *engine, const mics_step *step)
     const bool updates = step->kind == MICS_STEP_UPDATE || step->kind == MICS_STEP_MOMENTUM ||
                          step->kind == MICS_STEP_ORTHOGONALISE;
     return !engine->completing || step->kind == MICS_STEP_PARAM_SYNC ||
+           step->kind == MICS_STEP_SIZES ||
            mics_schedule_is_left_over(engine->schedule, step->kind) ||
            (updates && mics_schedule_defers(engine->schedule));
 }
