@@ -76,8 +76,11 @@ static mics_status check_sent(const run_context *context, const run_step *at)
                step = mics_schedule_rank_bytes(context->job->schedule, MICS_PHASE_TRAIN,
                                                context->rank->comm->rank);
     add_bytes(&step, at->result.completes ? 0 : -1, gathers);
+    add_bytes(&step, -1, at->result.unsent);
     add_bytes(&completed, done->updates, gathers);
+    add_bytes(&completed, done->count, kind_sent(context, MICS_STEP_SIZES));
     add_bytes(&completed, done->count, kind_sent(context, MICS_STEP_PARAM_SYNC));
+    add_bytes(&completed, -1, done->unsent);
     MICS_TRY(check_bytes("a step", at->result.sent, step));
     return check_bytes("completions of steps", done->sent, completed);
 }
@@ -89,7 +92,10 @@ static mics_bytes sent_by_all(const run_context *context, const run_step *at)
     mics_bytes sum = mics_schedule_all_bytes(context->job->schedule, MICS_PHASE_TRAIN);
     add_bytes(&sum, (at->result.completes ? 0 : -1) + done->updates,
               left_over(context, kind_sent_by_all));
+    add_bytes(&sum, done->count, kind_sent_by_all(context, MICS_STEP_SIZES));
     add_bytes(&sum, done->count, kind_sent_by_all(context, MICS_STEP_PARAM_SYNC));
+    add_bytes(&sum, -1, at->result.unsent_by_all);
+    add_bytes(&sum, -1, done->unsent_by_all);
     return sum;
 }
 
