@@ -4,8 +4,8 @@
 // entropy given the old exponent; GB/s of bf16 each way, by CPU time, the best of several rounds.
 //
 //   delta_speed [--elems N]        weights and a step of Adam or so, at several learning rates
-//   delta_speed OLD NOW            of two safetensors files of one layout, one tensor after another:
-//                                  fp32 is rounded, bf16 is taken as it is
+//   delta_speed OLD NOW            of two safetensors files of one layout: fp32 is rounded, bf16 is
+//                                  taken as it is
 //
 // Weights are drawn from N(0, 0.02), a step moves each by lr * N(0, 0.7), and both are rounded.
 #include "base/rng.h"
@@ -176,12 +176,12 @@ int main(int argc, char **argv)
     }
     numbers n = {0};
     n.elems = read_file(argv[1], &n.old);
-    if (n.elems != read_file(argv[2], &n.now)) {
+    const bool same = n.elems == read_file(argv[2], &n.now);
+    if (same)
+        show("files", &n);
+    else
         fprintf(stderr, "delta_speed: %s and %s have other layouts\n", argv[1], argv[2]);
-        return 1;
-    }
-    show("files", &n);
     free(n.old);
     free(n.now);
-    return 0;
+    return same ? 0 : 1;
 }

@@ -125,13 +125,15 @@ mics_status mics_mesh_spread_experts(mics_mesh *mesh, int32_t experts)
 
 mics_status mics_mesh_cut_sequences(mics_mesh *mesh, int32_t sequence)
 {
-    if (!divides(sequence, mesh->ranks_per_node)) {
+    const int32_t per_node = mesh->ranks_per_node;
+    const int32_t most = mesh->ranks < per_node ? mesh->ranks : per_node;
+    if (!divides(sequence, most)) {
         char sizes[256];
-        list_degrees(1, mesh->ranks_per_node, mesh->ranks_per_node, sizes, sizeof sizes);
+        list_degrees(1, most, most, sizes, sizeof sizes);
         return mics_fail(MICS_ERR_INVALID,
-                         "sharding.sequence = %d must divide the %d ranks of a node; these would "
+                         "sharding.sequence = %d must divide the %d ranks of %s; these would "
                          "work: %s",
-                         (int)sequence, (int)mesh->ranks_per_node, sizes);
+                         (int)sequence, (int)most, most < per_node ? "an island" : "a node", sizes);
     }
     mesh->sequence = sequence;
     return MICS_OK;
@@ -141,11 +143,13 @@ mics_status mics_mesh_part_islands(mics_mesh *mesh, int32_t ranks)
 {
     const int32_t world = mics_mesh_world(mesh), per_node = mesh->ranks_per_node;
     const int32_t owners = mesh->sharding.optimizer;
-    const int32_t shared = mesh->sequence > owners ? mesh->sequence : owners;
     if (ranks < 1 || !divides(owners, ranks) || !divides(mesh->sequence, ranks) ||
         !divides(ranks, world) || !fits_nodes(ranks, per_node)) {
         char sizes[256];
-        list_degrees(shared, world, per_node, sizes, sizeof sizes);
+        int32_t both = owners;
+        while (!divides(mesh->sequence, both))
+            both += owners;
+        list_degrees(both, world, per_node, sizes, sizeof sizes);
         return mics_fail(
             MICS_ERR_INVALID,
             "outer.ranks = %d must be a multiple of sharding.optimizer = %d and of "

@@ -260,6 +260,10 @@ static void test_garbage(void **state)
         bad[5] = (uint8_t)zeros;
         assert_true(decodes(&n, bad, n.bytes) == (zeros == n.coded[5]));
     }
+    bad[0] = 8; // no numbers, but classes
+    bad[1] = 0;
+    bad[4] = 1;
+    assert_false(decodes(&n, bad, 8));
     free(bad);
     numbers_free(&n);
 }

@@ -167,8 +167,11 @@ typedef struct mics_step {
 } mics_step;
 
 /* Whether a step of the list runs in training step number `number` (from 1 on). A meeting is of what
- * the training step before left, so there is none in the first one. What waits for a step that does
- * not run does not wait. Pure. */
+ * the training step before left, so there is none in the first one. A stream passes over a step that
+ * does not run, without its waits: who waits for it waits for those before it on its stream. Pure.
+ *
+ * Needs:   number >= 1.
+ */
 static inline bool mics_step_is_due(const mics_step *step, int64_t number)
 {
     return step->period == 0 || (number > 1 && (number - 1) % step->period == step->offset);
@@ -178,6 +181,13 @@ static inline bool mics_step_is_due(const mics_step *step, int64_t number)
 static inline bool mics_step_meets(const mics_step *step)
 {
     return step->kind >= MICS_STEP_MEET_CHANGE && step->kind <= MICS_STEP_MEET_ADOPT;
+}
+
+/* Whether a kind of step sends what meets. Pure. */
+static inline bool mics_step_kind_sends_meeting(mics_step_kind kind)
+{
+    return kind == MICS_STEP_MEET_SCATTER || kind == MICS_STEP_MEET_GATHER ||
+           kind == MICS_STEP_MEET_SPREAD;
 }
 
 /* Whether a step is a computation. Pure. */
@@ -206,11 +216,11 @@ static inline mics_group_scope mics_step_scope(const mics_step *step)
                                              : MICS_SCOPE_INTRA;
 }
 
-// Whether a step sums gradients.
+// Whether a step sums: gradients, or what meets.
 static inline bool mics_step_sums(const mics_step *step)
 {
     return step->kind == MICS_STEP_REDUCE || step->kind == MICS_STEP_SCATTER ||
-           step->kind == MICS_STEP_REPLICA_SCATTER;
+           step->kind == MICS_STEP_REPLICA_SCATTER || step->kind == MICS_STEP_MEET_SCATTER;
 }
 
 // Whether a step is of the second hop: on accumulators, in fp32.
@@ -473,7 +483,8 @@ typedef struct mics_schedule {
     int32_t *members;       // units of steps that stand for several
     int32_t member_count;
     mics_memory_ledger ledger;
-    mics_bytes kind_bytes[MICS_PHASES][MICS_STEP_KINDS][MICS_STAGES]; // sent by all ranks together
+    // Sent by all ranks together; of MEET_* in all training steps of a period behind the first.
+    mics_bytes kind_bytes[MICS_PHASES][MICS_STEP_KINDS][MICS_STAGES];
 } mics_schedule;
 
 /* Training steps after which lists repeat: outer.every, times moments_every where states meet; 1
@@ -767,7 +778,7 @@ const int32_t *mics_schedule_members(const mics_schedule *schedule, const mics_s
 
 /* Bytes that `rank` sends in one step of a list; 0 for computations and copies. Rings: see comm.h. Pure.
  *
- * Needs:   0 <= rank < ranks of the mesh.
+ * Needs:   0 <= rank < mics_mesh_world of the mesh.
  */
 mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_step *step,
                                     int32_t rank);
@@ -791,7 +802,7 @@ size_t mics_schedule_node_unit_bytes(const mics_mesh *mesh, mics_optimizer_kind 
 
 /* Bytes that `rank` sends in one whole run of a list. Pure.
  *
- * Needs:   0 <= rank < ranks of the mesh.
+ * Needs:   0 <= rank < mics_mesh_world of the mesh.
  */
 mics_bytes mics_schedule_rank_bytes(const mics_schedule *schedule, mics_phase phase, int32_t rank);
 
@@ -805,10 +816,10 @@ mics_bytes mics_schedule_rank_bytes_in(const mics_schedule *schedule, int32_t ra
 /* What all ranks send in the meetings of a period: of the training steps behind the first. Pure. */
 mics_bytes mics_schedule_meeting_bytes(const mics_schedule *schedule);
 
-/* The same over all ranks: what metrics.jsonl reports. Pure. */
+/* What all ranks send in a list without a meeting: what metrics.jsonl reports. Pure. */
 mics_bytes mics_schedule_all_bytes(const mics_schedule *schedule, mics_phase phase);
 
-/* The same for one stage of one kind of step only, over all ranks. Pure. */
+/* The same for one stage of one kind of step only, over all ranks; of MEET_* in a period. Pure. */
 mics_bytes mics_schedule_kind_bytes(const mics_schedule *schedule, mics_phase phase,
                                     mics_step_kind kind, mics_step_stage stage);
 
@@ -828,7 +839,7 @@ double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase);
 
 // One kind of collective on all units that it runs alike on.
 typedef struct mics_operation {
-    mics_step_kind kind;   // PARAM_SYNC, GATHER, REDUCE, SCATTER, REPLICA_SCATTER or REPLICA_GATHER
+    mics_step_kind kind;   // a collective of units
     const char *algorithm; // mics_step_algorithm_text
     mics_comm_dtype dtype;
     bool coded; // as changes, inter-node

@@ -1,13 +1,12 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A block is a row of chunks, each coded by itself: a head, zeros up to a multiple of 8 bytes, words
-// of 16 bits, and the final STATES states of rANS (Duda, arXiv:1311.2540), which takes turns with
-// them. Frequencies depend on the class of the old exponent.
+// A block is a row of chunks, each by itself: a head, zeros to a multiple of 8 bytes, words of 16
+// bits, and the last states of rANS (Duda, arXiv:1311.2540). Number i is in state i % STATES; its
+// frequencies are those of its old exponent's class.
 //
-// A change is now - old modulo 2^16: units in the last place, as long as the sign stays. A symbol is
-// a range of changes; the place in it is coded as even bits. Symbol 0 is an escape: the new number
-// follows as a word. 1 is no change. Then ranges of growing and of shrinking numbers take turns: 8 of
-// one change, then 4 to each power of two.
+// A change is now - old modulo 2^16: units in the last place while the sign stays. A symbol is a
+// range of them, the place in it even bits. 0 is an escape: the next word is the new number. 1 is
+// no change. Growing and shrinking numbers take turns: 8 of one change, 4 to each power of two.
 #include "delta.h"
 #include <string.h>
 
@@ -19,15 +18,14 @@ enum {
     CHUNK = 1 << 17, // old and new numbers stay in a core's L2 cache
     BITS = 11,       // of a frequency; a word has these and the 5 of a place
     TOTAL = 1 << BITS,
-    QUOTIENT_BITS = 32 + BITS,
     STATES = 4,    // several, to keep a CPU's pipelines busy
     GROUP = 32,    // numbers whose changes are found at once
     LOW = 1 << 16, // states are in [LOW, LOW << 16) between numbers
     SHORT_HEAD = 8 // bytes
 };
 
-// Of a chunk. It ends behind SHORT_HEAD if no number changed or all follow as they are (no classes),
-// else behind freq[classes - 1].
+// Of a chunk. It ends behind SHORT_HEAD if no number changed or all follow as they are (no
+// classes), else behind freq[classes - 1].
 typedef struct head {
     uint32_t bytes; // of the chunk
     uint8_t classes, zero_words, unused[2];
@@ -41,9 +39,8 @@ typedef struct symbol {
     uint8_t bits, mask;   // of a place
 } symbol;
 
-// What encoding needs of a symbol beside that.
 typedef struct divisor {
-    uint64_t inverse; // of freq
+    uint64_t inverse; // of a symbol's freq, for encoding
     uint32_t limit;   // states from it on give away a word first
     uint32_t rest;    // TOTAL - freq
 } divisor;
@@ -97,7 +94,7 @@ static bool set_table(const uint16_t freq[SYMBOLS], table *t)
         t->symbols[number] = s;
         if (s.freq > 0)
             t->divisors[number] =
-                (divisor){((1ULL << QUOTIENT_BITS) + s.freq - 1) / s.freq,
+                (divisor){((1ULL << (32 + BITS)) + s.freq - 1) / s.freq,
                           (uint32_t)s.freq << (32 - BITS - s.bits), TOTAL - (uint32_t)s.freq};
         memset(t->by_state + start, number, f);
         start += f;
@@ -115,11 +112,11 @@ static bool set_tables(coder *c, const head *h)
     }
     for (k = 0; k < h->classes && set_table(h->freq[k], &c->tables[k]);)
         k++;
-    return k == h->classes;
+    return k > 0 && k == h->classes;
 }
 
-// The largest takes what rounding leaves. Two symbols have some in any case, so that none has all of
-// TOTAL, whose limit would be 2^32.
+// The largest takes what rounding leaves. Two symbols have some in any case, so that none has all
+// of TOTAL, whose limit would be 2^32.
 static void choose_frequencies(const uint32_t *counts, uint32_t total, uint16_t freq[SYMBOLS])
 {
     int32_t left = TOTAL, largest = 1;
@@ -150,8 +147,8 @@ static void choose_classes(uint16_t counts[256][SYMBOLS], uint32_t total, int64_
     }
 }
 
-// Sets by_change, and counts a sample of many numbers: stretches long enough for a CPU to prefetch, at
-// multiples of a prime, as columns of a matrix may differ.
+// Sets by_change, and counts a sample of many numbers: stretches long enough for a CPU to prefetch,
+// at multiples of a prime, as columns of a matrix may differ.
 static head choose(coder *c, const uint16_t *old, const uint16_t *now, int64_t elems)
 {
     const int64_t stretch = 512, stride = elems <= 1 << 14 ? stretch : 3671;
@@ -185,7 +182,7 @@ static inline uint16_t *encode(const coder *c, uint32_t *state, uint16_t old, ui
     x ^= (x ^ x >> 16) & -full;
     x = x << s->bits | ((index - (uint32_t)(REACH + s->first)) & s->mask);
     // x < freq << (32 - BITS), and freq < TOTAL: the quotient is exact, and nothing overflows.
-    *state = x + s->start + (uint32_t)(x * d->inverse >> QUOTIENT_BITS) * d->rest;
+    *state = x + s->start + (uint32_t)(x * d->inverse >> (32 + BITS)) * d->rest;
     return last;
 }
 
@@ -303,15 +300,6 @@ static bool decode_changes(uint16_t *values, int64_t elems, const head *h, const
     return from == end && memcmp(states, first_states, sizeof states) == 0;
 }
 
-static bool decode_chunk(uint16_t *values, int64_t elems, const head *h, const uint16_t *from)
-{
-    if (h->classes > 0)
-        return decode_changes(values, elems, h, from);
-    if (h->bytes == mics_delta_bound(elems))
-        memcpy(values, from + SHORT_HEAD / 2, (size_t)elems * sizeof *values);
-    return h->bytes == SHORT_HEAD || h->bytes == mics_delta_bound(elems);
-}
-
 bool mics_delta_decode(uint16_t *values, int64_t elems, const void *coded, size_t bytes)
 {
     const uint16_t *from = coded;
@@ -321,8 +309,12 @@ bool mics_delta_decode(uint16_t *values, int64_t elems, const void *coded, size_
         if (bytes < SHORT_HEAD)
             return false;
         memcpy(&h, from, bytes < sizeof h ? bytes : sizeof h);
-        if (h.bytes < SHORT_HEAD || h.bytes % 8 != 0 || h.bytes > bytes ||
-            !decode_chunk(values + i, count, &h, from))
+        if (h.bytes < SHORT_HEAD || h.bytes % 8 != 0 || h.bytes > bytes)
+            return false;
+        if (h.classes == 0 && h.bytes == mics_delta_bound(count))
+            memcpy(values + i, from + SHORT_HEAD / 2, (size_t)count * sizeof *values);
+        else if ((h.classes > 0 || h.bytes > SHORT_HEAD) &&
+                 !decode_changes(values + i, count, &h, from))
             return false;
         from += h.bytes / 2;
         bytes -= h.bytes;

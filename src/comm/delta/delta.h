@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// bf16 numbers as changes of those that the receiver has: lossless, for any bits. An optimizer's step
-// moves most by few units in the last place; how many depends on the exponent, which both ends know.
+// bf16 numbers as changes of those that the receiver has: lossless, for any bits. An optimizer's
+// step moves most by few units in the last place; how many depends on the exponent, known to both.
 #pragma once
 
 #include <stdbool.h>
@@ -14,7 +14,7 @@ size_t mics_delta_bound(int64_t elems);
 /* Codes `now` for a receiver that has `old`: the same numbers, the same bytes.
  *
  * Shapes:  old, now (elems >= 0); coded: mics_delta_bound(elems) bytes, aligned to 2.
- * Returns: bytes used, a multiple of 8; those behind them are undefined.   Threads: any; 80 KB of stack.
+ * Returns: bytes used, a multiple of 8; the rest is undefined.   Threads: 80 KB of stack.
  */
 size_t mics_delta_encode(const uint16_t *old, const uint16_t *now, int64_t elems, void *coded);
 
