@@ -71,6 +71,6 @@ for n in "$@"; do
         $1 == nodes && $2 == "delta" {
             print $4 / numbers[$3]
             if ($9 != losses[$3]) print "losses differ in round " $3 >"/dev/stderr"
-        }' "$work/rows" | spread | paste -sd' ' - "$work/spreads" | awk -v nodes="$n" '{
+        }' "$work/rows" | spread | cat - "$work/spreads" | paste -sd' ' | awk -v nodes="$n" '{
             printf "%-6s %18.3f %18.3f %8.3f (%.3f to %.3f) %6.2f\n", nodes, $4, $7, $1, $2, $3, $10 }'
 done
