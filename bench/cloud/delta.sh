@@ -11,7 +11,7 @@
 #
 #   steps/s      of steps like any other (median of lib.sh)
 #   bits         that a parameter takes in a sync: what was sent, less what the schedule says of all else
-#   counted      what all ranks sent between nodes in all steps, as metrics.jsonl has it
+#   counted      inter-node, of all ranks in all steps, as metrics.jsonl has it
 #   links        bytes on the links over that, without the headers of packets; the first step's start-up is on them too
 #
 #   RATE_MBIT=300   of a link        ROUNDS=5   STEPS=14   LR=3e-4   LENGTH=64   SEQUENCES=1: of a micro-batch

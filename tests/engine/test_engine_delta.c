@@ -108,7 +108,7 @@ static void test_one_stage(void **state)
 {
     (void)state;
     fixture_case want = case_of(4, 2, zero1_4);
-    want.hierarchical = false; // one ring: some of it inside nodes
+    want.hierarchical = false; // one ring: some of it intra-node
     check_same(&want);
     want = case_of(8, 2, (mics_sharding){2, 2, 8});
     want.hierarchical = false;
