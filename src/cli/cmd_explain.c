@@ -241,7 +241,7 @@ static void print_phases(printer *r, const mics_job *job)
 static void print_operation(printer *r, const mics_operation *row)
 {
     const char *kind = mics_step_text(row->kind, MICS_STAGE_WHOLE);
-    const char *dtype = mics_comm_dtype_text(row->dtype);
+    const char *dtype = row->coded ? "delta" : mics_comm_dtype_text(row->dtype);
     const char *group = mics_group_text(row->axis, MICS_SCOPE_WHOLE);
     printer_text(
         r, "  %-15s  %-9s  %-5s  %-20s  %d unit%s of %lld%s elements\n", kind, row->algorithm,
@@ -281,6 +281,7 @@ static void print_sent(printer *r, const char *key, const char *what, mics_bytes
 
 static void print_bytes(printer *r, const mics_schedule *schedule)
 {
+    const bool coded = mics_schedule_codes_any(schedule);
     printer_text(r, "\nbytes sent in a step, all ranks together\n  %-28s %14s %14s\n", "",
                  "intra-node", "inter-node");
     printer_open(r, "sent_bytes", '{', false);
@@ -288,10 +289,13 @@ static void print_bytes(printer *r, const mics_schedule *schedule)
         const mics_step_kind kind = (mics_step_kind)(i / MICS_STAGES);
         const mics_step_stage stage = (mics_step_stage)(i % MICS_STAGES);
         const mics_bytes bytes = mics_schedule_kind_bytes(schedule, MICS_PHASE_TRAIN, kind, stage);
+        const char *text = mics_step_text(kind, stage);
+        const bool most = coded && kind == MICS_STEP_PARAM_SYNC && stage != MICS_STAGE_INTRA;
         if ((bytes.intra > 0 || bytes.inter > 0) && !mics_step_meets(&(mics_step){.kind = kind}))
-            print_sent(r, mics_step_text(kind, stage), mics_step_text(kind, stage), bytes);
+            print_sent(r, text, text_of(most ? "%s, at most" : "%s", text).text, bytes);
     }
-    print_sent(r, "all", "in all", mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN));
+    print_sent(r, "all", coded ? "in all, at most" : "in all",
+               mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN));
     printer_close(r);
 }
 
@@ -355,6 +359,11 @@ static void print_layered(printer *r, const mics_job *job)
     printer_close(r);
 }
 
+static const char *dtype_word(const mics_step *step)
+{
+    return step->coded ? "delta" : mics_comm_dtype_text(step->dtype.sent);
+}
+
 // What a step moves or computes.
 static short_text work_word(const mics_step *step)
 {
@@ -364,8 +373,9 @@ static short_text work_word(const mics_step *step)
         return text_of("%.3g MFLOP", step->flops / 1e6);
     if (step->block_bytes == 0)
         return text_of("shared     ");
-    return text_of("%s %s", text_size((double)step->block_bytes).text,
-                   step->unit >= 0 ? mics_comm_dtype_text(step->dtype.sent) : "    ");
+    const bool numbers = step->unit >= 0 && step->kind != MICS_STEP_SIZES;
+    return text_of("%s%s %s", step->coded ? "<= " : "", text_size((double)step->block_bytes).text,
+                   numbers ? dtype_word(step) : "    ");
 }
 
 static void print_step(printer *r, const mics_schedule *schedule, int32_t index)
@@ -393,12 +403,11 @@ static void write_step(printer *r, const mics_schedule *schedule, const mics_ste
     int32_t count = 0;
     (void)mics_schedule_members(schedule, step, &count);
     printer_open(r, NULL, '{', false);
-    PRINTER_ROW(r, cell_words("stream", mics_stream_text(step->stream)),
-                cell_words("kind", mics_step_text(step->kind, step->stage)),
-                cell_int("unit", step->unit), cell_int("units", count),
-                cell_int("micro_step", step->micro_step),
-                cell_int("block_bytes", (int64_t)step->block_bytes),
-                cell_words("dtype", mics_comm_dtype_text(step->dtype.sent)));
+    PRINTER_ROW(
+        r, cell_words("stream", mics_stream_text(step->stream)),
+        cell_words("kind", mics_step_text(step->kind, step->stage)), cell_int("unit", step->unit),
+        cell_int("units", count), cell_int("micro_step", step->micro_step),
+        cell_int("block_bytes", (int64_t)step->block_bytes), cell_words("dtype", dtype_word(step)));
     if (mics_step_is_comm(step))
         PRINTER_ROW(r, cell_words("algorithm", mics_step_algorithm_text(step)));
     if (step->period > 0)

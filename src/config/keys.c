@@ -23,6 +23,7 @@ static const char *const on_divergence[] = {"rewind", "repair", "stop", NULL};
 static const char *const on_spike[] = {"warn", "skip", "stop", NULL};
 // In the order of mics_comm_dtype.
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
+static const char *const params_dtypes[] = {"fp32", "bf16", "delta", NULL};
 static const char *const boundary_dtypes[] = {"auto", "fp32", "bf16", "int8", NULL};
 
 static const char *const outers[] = {"nesterov", NULL};
@@ -308,9 +309,11 @@ static const key rows[] = {
          .help = "units of fewer elements share messages of at most so many at the accumulation "
                  "boundary; 0: none")},
     {SECTION("run.comm_dtype", .help = "what is sent as fewer bits than it is held in")},
-    {CHOICE("run.comm_dtype.params", params_dtype, dtypes, "fp32", .flags = KEY_KEPT,
+    {CHOICE("run.comm_dtype.params", params_dtype, params_dtypes, "fp32", .flags = KEY_KEPT,
             .help = "inter-node parameters; \"bf16\" halves the bytes of gathers, and computes "
-                    "with parameters of 8 significant bits",
+                    "with parameters of 8 significant bits; \"delta\", in bf16 on CPUs: parameter "
+                    "sync (sharding.optimizer above sharding.params) sends changes, coded without "
+                    "loss",
             .refusal = "parameters carry no error feedback, so fewer bits are not built")},
     {CHOICE("run.comm_dtype.grads", grads_dtype, dtypes, "fp32", .flags = KEY_KEPT,
             .help = "inter-node gradients in each micro-step; \"bf16\" rounds each contribution "

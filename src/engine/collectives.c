@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "engine/ballot.h"
 #include "engine/compressed.h"
+#include "engine/deltas.h"
 #include "engine/events.h"
 #include "engine/islands.h"
 #include "engine/matrices.h"
@@ -250,18 +251,23 @@ static void copy_block(const mics_engine *engine, const mics_step *step, char *m
     }
 }
 
-// Several units in one message, behind what is compressed. What comes in is what the members of the
+// The message that units share, behind what is compressed.
+static char *shared_message(const mics_engine *engine, const mics_step *step)
+{
+    return engine->messages[step->stream] + engine->schedule->message_bytes[step->stream] -
+           engine->schedule->coalesced_bytes[step->stream];
+}
+
+// Several units in one message. What comes in is what the members of the
 // group give to it: all blocks of a sum, this rank's of a gather; what goes back is what they get.
 // A shard that was synchronised is the owner's master, but gathered sums are alike on all ranks.
 static mics_status run_coalesced(const mics_engine *engine, const mics_step *step,
                                  const mics_comm_group *over)
 {
-    const mics_schedule *schedule = engine->schedule;
     const int32_t size = over->group.size, own = group_of(engine, step)->own_block;
     const bool sums = mics_step_sums(step);
     const bool own_too = step->kind != MICS_STEP_PARAM_SYNC;
-    char *message = engine->messages[step->stream] + schedule->message_bytes[step->stream] -
-                    schedule->coalesced_bytes[step->stream];
+    char *message = shared_message(engine, step);
     for (int32_t block = 0; block < size; block++) {
         if (sums || block == own)
             copy_block(engine, step, message, block, false);
@@ -274,11 +280,46 @@ static mics_status run_coalesced(const mics_engine *engine, const mics_step *ste
     return MICS_OK;
 }
 
+// What a coded parameter sync gathers: its unit's blocks, or those of several in one message.
+static char *coded_blocks(const mics_engine *engine, const mics_step *sync)
+{
+    return sync->member_count > 0 ? shared_message(engine, sync)
+                                  : boundary_at(engine, sync, sync->unit, sync->block_elems);
+}
+
+static void copy_coded(const mics_engine *engine, const mics_step *sync, bool back)
+{
+    for (int32_t b = 0; sync->member_count > 0 && b < group_of(engine, sync)->group.size; b++)
+        copy_block(engine, sync, shared_message(engine, sync), b, back);
+}
+
+static mics_status send_sizes(mics_engine *engine, const mics_step *step,
+                              const mics_comm_group *over)
+{
+    const mics_step *sync = step + 1;
+    copy_coded(engine, sync, false);
+    return deltas_code(engine, sync, over, coded_blocks(engine, sync));
+}
+
+static mics_status run_coded(const mics_engine *engine, const mics_step *sync,
+                             const mics_comm_group *over)
+{
+    void *blocks = coded_blocks(engine, sync);
+    if (engine->sync_whole)
+        MICS_TRY(run_on(engine, sync, over, blocks));
+    else
+        MICS_TRY(deltas_gather(engine, sync, over, blocks));
+    copy_coded(engine, sync, true);
+    return MICS_OK;
+}
+
 static mics_status run_boundary(const mics_engine *engine, const mics_step *step,
                                 const mics_comm_group *over)
 {
     if (mics_schedule_is_left_over(engine->schedule, step->kind) && !engine->brings_back)
         return MICS_OK;
+    if (step->coded)
+        return run_coded(engine, step, over);
     if (step->member_count > 0)
         return run_coalesced(engine, step, over);
     return run_on(engine, step, over, boundary_at(engine, step, step->unit, step->block_elems));
@@ -368,6 +409,8 @@ static mics_status run_as(mics_engine *engine, const mics_step *step, const char
         return agree(engine, step, &over);
     case MICS_STEP_AGREE_WORLD:
         return agree_world(engine, &over, step->block_bytes);
+    case MICS_STEP_SIZES:
+        return send_sizes(engine, step, &over);
     default:
         return run_boundary(engine, step, &over);
     }

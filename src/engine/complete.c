@@ -5,6 +5,7 @@
 #include "engine/agree.h"
 #include "engine/collectives.h"
 #include "engine/compute_steps.h"
+#include "engine/deltas.h"
 #include "engine/events.h"
 #include "engine/islands.h"
 #include "engine/scrub.h"
@@ -24,6 +25,7 @@ void begin_streams(mics_engine *engine, mics_phase phase)
     engine->brings_back = engine->pending.left > 0;
     mics_op_set_threads(engine->schedule->spec.batch.threads);
     scrub_reset(engine);
+    deltas_begin(engine);
 }
 
 static mics_status run_comm_stream(mics_engine *engine, mics_stream stream)
@@ -61,11 +63,16 @@ mics_status run_streams(mics_engine *engine)
 
 static void count_sent(mics_engine *engine, const mics_traffic *before)
 {
-    mics_bytes *sent = &engine->completions.sent;
+    mics_bytes *sent = &engine->completions.sent, *unsent = &engine->completions.unsent,
+               *by_all = &engine->completions.unsent_by_all;
     mics_traffic after;
     mics_comm_count_get(engine->spec.comm, &after);
     sent->intra += after.intra_bytes - before->intra_bytes;
     sent->inter += after.inter_bytes - before->inter_bytes;
+    unsent->intra += engine->unsent.intra;
+    unsent->inter += engine->unsent.inter;
+    by_all->intra += engine->unsent_by_all.intra;
+    by_all->inter += engine->unsent_by_all.inter;
 }
 
 // The next training step. One that was held is taken again.

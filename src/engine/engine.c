@@ -29,6 +29,10 @@ static mics_status check_steps(const mics_schedule *schedule)
         const mics_step_list *list = &schedule->lists[phase];
         for (int32_t i = 0; i < list->count; i++) {
             const mics_step *step = &list->steps[i];
+            if (step->coded)
+                return mics_fail(MICS_ERR_UNSUPPORTED,
+                                 "run.comm_dtype.params \"delta\": this version codes parameter "
+                                 "sync on CPUs only; leave it out, or set run.device to cpu");
             if (step->dtype.sent != step->dtype.held &&
                 !((mics_step_is_second_hop(step) || mics_step_meets(step)) &&
                   step->dtype.sent == MICS_COMM_BF16))
@@ -199,6 +203,7 @@ static mics_status open_alone(const mics_engine_spec *spec, mics_engine **engine
     engine->spec = *spec;
     engine->schedule = spec->schedule;
     engine->rank = spec->comm->rank;
+    mics_engine_sync_whole(engine);
     mics_status status = open_device(engine);
     if (status == MICS_OK)
         status = state_open(engine);
@@ -358,6 +363,8 @@ static mics_status end_list(mics_engine *engine, mics_traffic before, mics_statu
     result->step_us = mics_clock_us() - engine->begin_us;
     result->sent.intra = after.intra_bytes - before.intra_bytes;
     result->sent.inter = after.inter_bytes - before.inter_bytes;
+    result->unsent = engine->unsent;
+    result->unsent_by_all = engine->unsent_by_all;
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
         result->exposed_comm_us +=
             kind == MICS_STEP_STORE || kind == MICS_STEP_FETCH ? 0 : result->exposed_us[kind];

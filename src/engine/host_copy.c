@@ -416,6 +416,7 @@ mics_status mics_engine_upload(mics_engine *engine)
 {
     drop_update(engine);
     engine->written = true;
+    engine->whole_next = true;
     if (!is_copied(engine))
         return MICS_OK;
     if (engine->host_copy != NULL)

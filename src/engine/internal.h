@@ -163,6 +163,12 @@ struct mics_engine {
     engine_group groups[MICS_AXES][MICS_SCOPES];
     mics_agreement
         *agreements; // by rank of the island; behind them as much memory to gather them in
+    // Of the coded parameter sync under way, bytes by rank; behind them as much memory likewise.
+    int64_t *sizes;
+    // Coded parameter syncs send numbers: of the next run of a list, and of this one, if this rank has
+    // its way; and of the sync under way, by all ranks.
+    bool whole_next, wants_whole, sync_whole;
+    mics_bytes unsent, unsent_by_all; // of this run
     mics_step_time *times;
 
     worker workers[MICS_STREAMS]; // not started for computation, nor for a stream without steps

@@ -211,6 +211,7 @@ mics_status state_open(mics_engine *engine)
     engine->first = engine->rank - engine->rank % schedule->spec.mesh.ranks;
     MICS_TRY(
         MICS_NEW(engine->spec.memory, 2 * (int64_t)schedule->spec.mesh.ranks, &engine->agreements));
+    MICS_TRY(MICS_NEW(engine->spec.memory, 2 * (int64_t)schedule->spec.mesh.ranks, &engine->sizes));
     MICS_TRY(
         MICS_NEW(engine->spec.memory, schedule->lists[MICS_PHASE_TRAIN].count, &engine->times));
     MICS_TRY(MICS_NEW(engine->spec.memory, schedule->spec.layered_micro_steps,
@@ -298,7 +299,7 @@ void state_close(mics_engine *engine)
         mics_free(memory, maps[i]);
     for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++)
         mics_free(memory, engine->groups[i / MICS_SCOPES][i % MICS_SCOPES].block_of);
-    MICS_FREE_ALL(memory, engine->agreements, engine->times, engine->micro_step_read,
+    MICS_FREE_ALL(memory, engine->agreements, engine->sizes, engine->times, engine->micro_step_read,
                   engine->counted_rows, engine->counts, engine->host_copy);
 }
 

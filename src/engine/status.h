@@ -31,7 +31,7 @@ static inline bool step_runs(const mics_engine *engine, const mics_step *step)
     if (engine->islands != NULL && engine->islands->window >= 0)
         return false;
     return !engine->completing || step->kind == MICS_STEP_PARAM_SYNC ||
-           step->kind == MICS_STEP_AGREE_WORLD ||
+           step->kind == MICS_STEP_AGREE_WORLD || step->kind == MICS_STEP_SIZES ||
            mics_schedule_is_left_over(engine->schedule, step->kind) ||
            (updates && mics_schedule_defers(engine->schedule));
 }

@@ -193,7 +193,9 @@ static void update_packed(mics_engine *engine, int32_t unit, const optimizer_sha
 
 static void update_shard(mics_engine *engine, int32_t unit)
 {
-    const optimizer_shard held = optimizer_shard_of(engine, unit);
+    optimizer_shard held = optimizer_shard_of(engine, unit);
+    if (mics_schedule_codes(engine->schedule, unit)) // parameter sync needs what they were
+        held.params = NULL;
     if (engine->schedule->spec.state_dtype == MICS_STATE_FP32)
         update_params(engine, unit, &held);
     else

@@ -39,6 +39,7 @@ mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mi
         .param_persistence_threshold = run->param_persistence_threshold,
         .coalesce_below = run->coalesce_below,
         .params_dtype = run->params_dtype,
+        .delta_sync = run->delta_sync,
         .grads_dtype = run->grads_dtype,
         .boundary_dtype = run->boundary_dtype,
         .share_params = run->share_params && budget->shares,

@@ -113,6 +113,8 @@ static mics_status list_at_head(builder *b, mics_step_kind kind, int32_t unit, i
         for (int32_t i = 0; kind == MICS_STEP_PARAM_SYNC && i < count; i++)
             wait_on(b, &step, b->updated[units[i]]);
         wait_on(b, &step, index);
+        if (step.coded)
+            MICS_TRY(add_step(b, sizes_step(&step), &index));
         MICS_TRY(add_step(b, step, &index));
     }
     for (int32_t i = 0; i < count; i++)

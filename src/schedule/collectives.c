@@ -7,6 +7,7 @@
 // buffer one contiguous block, of 1 / ranks of a node, so that a stage inside the node and one
 // between equal local ranks are both in place.
 #include "schedule/collectives.h"
+#include "comm/delta/delta.h"
 #include "schedule/ledger.h"
 #include "schedule/listing.h"
 
@@ -214,7 +215,10 @@ static void place_units(const builder *b, const int32_t *units, int32_t count, m
     const int32_t blocks = blocks_of(b, step);
     for (int32_t i = 0; step->algorithm != MICS_ALGORITHM_SHARED && i < count; i++)
         step->block_elems += b->schedule->padded_elems[units[i]] / blocks;
-    step->block_bytes = mics_comm_dtype_bytes(step->dtype.sent, step->block_elems);
+    step->coded =
+        step->kind == MICS_STEP_PARAM_SYNC && b->schedule->spec.delta_sync && spans_nodes(b, step);
+    step->block_bytes = step->coded ? mics_delta_bound(step->block_elems)
+                                    : mics_comm_dtype_bytes(step->dtype.sent, step->block_elems);
     step->stream = spans_nodes(b, step) ? MICS_STREAM_INTER : MICS_STREAM_INTRA;
     step->uses[0] = (mics_step_use){.unit = units[0], .param_slot = -1, .grad_slot = -1};
     step->use_count = 1;
@@ -237,6 +241,19 @@ mics_step all_to_all_step(const builder *b, pass p, const mics_op *op, int64_t f
         elems / (op->sequence_ranks > 0 ? op->sequence_ranks : b->schedule->spec.mesh.experts);
     step.block_bytes = mics_comm_dtype_bytes(dtype, step.block_elems);
     step.stream = spans_nodes(b, &step) ? MICS_STREAM_INTER : MICS_STREAM_INTRA;
+    return step;
+}
+
+mics_step sizes_step(const mics_step *sync)
+{
+    mics_step step = *sync;
+    step.kind = MICS_STEP_SIZES;
+    step.stage = MICS_STAGE_WHOLE;
+    step.axis = MICS_AXIS_ISLAND;
+    step.algorithm = MICS_ALGORITHM_DOUBLING;
+    step.coded = false;
+    step.block_elems = 0;
+    step.block_bytes = sizeof(int64_t);
     return step;
 }
 

@@ -141,6 +141,8 @@ size_t step_compressed_bytes(const mics_schedule *schedule, const mics_step *ste
 {
     const bool compressed = step->dtype.sent != step->dtype.held;
     const bool direct = step->algorithm == MICS_ALGORITHM_DIRECT;
+    if (step->coded) // a change that is passed on, and the next one
+        return 2 * step->block_bytes;
     if ((!compressed && !direct) || mics_step_exchanges(step))
         return 0;
     const size_t members = (size_t)step_group(schedule, step, 0).size;

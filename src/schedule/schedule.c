@@ -531,6 +531,7 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
         schedule->spec.params_dtype = schedule->spec.grads_dtype =
             mics_comm_dtypes_both(MICS_COMM_BF16);
     schedule->spec.share_params = can_share(spec);
+    schedule->spec.delta_sync = spec->delta_sync && spec->precision == MICS_PRECISION_MIXED;
     if (spec->evaluation_only)
         schedule->spec.offload_units = 0;
     schedule->spec.layered_micro_steps =

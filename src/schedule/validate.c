@@ -60,12 +60,17 @@
 //  19. Of several islands a training list has the agreement of all ranks once, ahead of each outer
 //      step.
 //  20. Anchors, momenta, residuals and the messages of one list lie apart, inside the arena.
+//  21. SIZES goes to all ranks, directly ahead of the inter-node parameter sync of the same units, behind
+//      all that this waits for. These send changes where the units are coded (mics_schedule_codes),
+//      and no other step does.
 // Those of what backward runs again are recompute.c's.
 #include "schedule/validate.h"
 #include "base/free.h"
+#include "comm/delta/delta.h"
 #include "schedule/activations.h"
 #include "schedule/ledger.h"
 #include "schedule/owners.h"
+#include <string.h>
 
 static const stream_clock at_the_start = {{-1, -1, -1, -1}};
 
@@ -162,12 +167,14 @@ static mics_status check_block(const validator *v, const mics_step *step)
     int32_t count = 0;
     const int32_t *units = mics_schedule_members(v->schedule, step, &count);
     int64_t elems = 0;
-    if (!mics_step_is_comm(step) || step->unit < 0 || step->kind == MICS_STEP_ALL_TO_ALL)
+    if (!mics_step_is_comm(step) || step->unit < 0 || step->kind == MICS_STEP_ALL_TO_ALL ||
+        step->kind == MICS_STEP_SIZES)
         return MICS_OK;
     for (int32_t i = 0; step->algorithm != MICS_ALGORITHM_SHARED && i < count; i++)
         elems += v->schedule->padded_elems[units[i]] / blocks_of(v, step, units[i]);
     if (step->block_elems != elems ||
-        step->block_bytes != mics_comm_dtype_bytes(step->dtype.sent, elems))
+        step->block_bytes != (step->coded ? mics_delta_bound(elems)
+                                          : mics_comm_dtype_bytes(step->dtype.sent, elems)))
         return validator_broken(v, 3, "its block has another length");
     return MICS_OK;
 }
@@ -293,6 +300,27 @@ static mics_status check_room(const validator *v, const mics_step *step)
     return MICS_OK;
 }
 
+// ---- 21: changes ----
+
+static mics_status check_coded(const validator *v, const mics_step *step)
+{
+    const bool inter = step->kind == MICS_STEP_PARAM_SYNC && step->stream == MICS_STREAM_INTER;
+    const bool tells = step->kind == MICS_STEP_SIZES;
+    if ((inter && mics_schedule_codes(v->schedule, step->unit)) != step->coded)
+        return validator_broken(v, 21, "changes are sent where numbers are, or the reverse");
+    if (!tells && !step->coded)
+        return MICS_OK;
+    if (v->index + tells < 1 || v->index + tells >= v->list->count)
+        return validator_broken(v, 21, "sizes and parameter sync are no pair");
+    const mics_step *sync = step + tells, *sizes = sync - 1;
+    if (sizes->kind != MICS_STEP_SIZES || !sync->coded || sizes->axis != MICS_AXIS_ISLAND ||
+        sizes->unit != sync->unit || sizes->member_at != sync->member_at ||
+        sizes->member_count != sync->member_count || sizes->stream != sync->stream ||
+        memcmp(sizes->wait, sync->wait, sizeof sync->wait) != 0)
+        return validator_broken(v, 21, "sizes are not those of the parameter sync behind them");
+    return MICS_OK;
+}
+
 // ---- the walk ----
 
 static mics_status check_kind(validator *v, const mics_step *step)
@@ -300,6 +328,8 @@ static mics_status check_kind(validator *v, const mics_step *step)
     switch (step->kind) {
     case MICS_STEP_REPLICA_GATHER:
         return check_replica_gather(v, step);
+    case MICS_STEP_SIZES:
+        return MICS_OK;
     case MICS_STEP_PARAM_SYNC:
         return check_sync(v, step);
     case MICS_STEP_GATHER:
@@ -351,6 +381,7 @@ static mics_status check_step(validator *v)
     MICS_TRY(check_room(v, step));
     if (!mics_step_is_due(step, v->number))
         return MICS_OK;
+    MICS_TRY(check_coded(v, step));
     MICS_TRY(check_adopted(v, step));
     MICS_TRY(check_kind(v, step));
     if (step->kind == MICS_STEP_GATHER || computes(step))

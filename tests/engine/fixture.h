@@ -80,7 +80,7 @@ typedef struct fixture_case {
     mics_loss_scaling scaling;
     mics_optimizer optimizer; // all zeros: AdamW
     mics_state_dtype state_dtype;
-    bool rounded_sums;
+    bool rounded_sums, delta_sync;
     bool wide_residual;
     bool still;                 // the rate is 0: each step has the first weights
     const char *trainable;      // pattern of what trains; NULL: all
@@ -337,9 +337,10 @@ static inline mics_status fixture_check_step(fixture_run *run, mics_engine *engi
 {
     const int32_t rank = self->comm->rank;
     const bool completes = run->results[rank].completes;
-    const mics_bytes predicted = step_bytes_of(run->schedule, rank, completes);
-    RANKS_EXPECT(run->results[rank].sent.intra == predicted.intra);
-    RANKS_EXPECT(run->results[rank].sent.inter == predicted.inter);
+    const mics_bytes predicted = step_bytes_of(run->schedule, rank, completes),
+                     sent = run->results[rank].sent, unsent = run->results[rank].unsent;
+    RANKS_EXPECT(sent.intra + unsent.intra == predicted.intra && unsent.intra >= 0);
+    RANKS_EXPECT(sent.inter + unsent.inter == predicted.inter && unsent.inter >= 0);
     RANKS_EXPECT(run->results[rank].copied_bytes == fixture_copied_bytes(run->schedule));
     RANKS_EXPECT(exchanges == step_exchanges_of(run->schedule, rank, completes));
     RANKS_EXPECT(completes == (step > 1 && run->left_over[rank]));
@@ -529,6 +530,7 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .grads_dtype = run->want.grads_dtype,
         .boundary_dtype = run->want.boundary_dtype,
         .share_params = run->want.share_params,
+        .delta_sync = run->want.delta_sync,
         .precision =
             run->want.dtype != MICS_DTYPE_FP32 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32,
         .accelerator = run->want.open_device != NULL,

@@ -154,6 +154,7 @@ static const change_row changes[] = {
     {"run.param_persistence_threshold", "0", SAID, PLAIN, NULL},
     {"run.coalesce_below", "0", SAID, PLAIN, NULL},
     {"run.comm_dtype.params", "bf16", REFUSED, PLAIN, NULL}, // there is one node
+    {"run.comm_dtype.params", "delta", REFUSED, PLAIN, NULL},
     {"run.comm_dtype.grads", "bf16", REFUSED, PLAIN, NULL},
     {"run.comm_dtype.boundary", "bf16", REFUSED, PLAIN, NULL},
     {"run.comm_dtype.bf16_intra_node", "true", SAID, PLAIN, NULL},

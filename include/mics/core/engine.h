@@ -148,6 +148,8 @@ typedef struct mics_step_result {
     mics_verdict verdict; // training only
     uint32_t told;        // by any rank (mics_engine_tell); the same on every rank
     mics_bytes sent;      // by this rank, counted
+    // What coded parameter syncs sent less than the most that the schedule says: this rank, all ranks.
+    mics_bytes unsent, unsent_by_all;
     int64_t copied_bytes; // of activations to host memory and back
     // Training only, the same on every rank. The sums are over all ranks' sequences, and 0 in a
     // model without experts.
@@ -472,11 +474,20 @@ void mics_engine_set_scaler(mics_engine *engine, const mics_scaler *state);
  */
 mics_status mics_engine_complete(mics_engine *engine);
 
+/* Coded parameter syncs (mics_schedule_spec.delta_sync) of the next step or completion send numbers in
+ * place of changes, on all ranks if one of them asks: copies that differ from their owner's are then
+ * alike again. So they do behind mics_engine_open and mics_engine_upload; a run asks behind each save.
+ *
+ * Threads:    the engine's caller.     Collective: no.
+ */
+void mics_engine_sync_whole(mics_engine *engine);
+
 // What completions did, those within other calls included.
 typedef struct mics_completions {
     int32_t count;   // each with the training list's parameter sync
     int32_t updates; // how many of them had an update to do, and so the list's replica gathers
     mics_bytes sent; // by this rank
+    mics_bytes unsent, unsent_by_all; // as in mics_step_result
 } mics_completions;
 
 /* What was completed since this was called last; the counts are the same on every rank.

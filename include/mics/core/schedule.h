@@ -70,8 +70,8 @@ typedef enum mics_step_kind {
     MICS_STEP_UPDATE,             // compute: optimizer on a unit's shard
     MICS_STEP_STORE, // copy: what a unit keeps for its backward, to host memory, behind its forward
     MICS_STEP_FETCH, // copy: the same back to its place in the arena, ahead of its backward
-    // comm: parameter sync as a change (mics_schedule_spec.delta_sync): before it, the bytes of each
-    // member's coded block to all members
+    // comm: directly ahead of a parameter sync as changes (mics_schedule_spec.delta_sync): codes this
+    // rank's block; the bytes of each rank's coded block to all ranks
     MICS_STEP_SIZES,
     // Local steps (mics_outer): what became of the step before, from every rank of the world to all
     // (comm); then what a unit's meeting takes, all in one list.
@@ -137,7 +137,8 @@ typedef struct mics_step {
     // In which training steps it runs, see mics_step_is_due: every `period` ones; 0: in each.
     int32_t period, offset;
     int32_t state; // MEET_*: 0: what the anchor is of; k: state k - 1 of the optimizer
-    bool coded;    // PARAM_SYNC: blocks travel as changes, of the bytes that SIZES before it told
+    // PARAM_SYNC: blocks travel as changes, of the bytes that SIZES before it told, at most block_bytes
+    bool coded;
     int32_t micro_step;                 // -1: at the accumulation boundary
     int32_t wait[MICS_STREAMS];         // steps that must be done first, by index; -1: none
     mics_step_use uses[MICS_STEP_USES]; // compute: units read or differentiated; comm: uses[0]
@@ -391,8 +392,8 @@ typedef struct mics_schedule_spec {
     // losses.
     mics_preference preference;
     mics_outer outer; // of a mesh of several islands
-    // Parameter sync of bf16 parameters sends changes, coded without loss (comm/delta). Bits are the
-    // same.
+    // Inter-node parameter sync sends changes of bf16 numbers, coded without loss (comm/delta): bits
+    // are the same. Needs MIXED; else the schedule's own spec says false. To run, not on accelerators.
     bool delta_sync;
     // (optional) A schedule of the same model, batch, precision, accelerator, recompute, offload_units,
     // optimizer, state_dtype, preference and evaluation_only, whose activation offsets are taken over: most
@@ -568,6 +569,28 @@ static inline bool mics_schedule_runs(const mics_schedule *schedule, const mics_
 static inline bool mics_schedule_shares(const mics_schedule *schedule, int32_t unit)
 {
     return schedule->spec.share_params && schedule->sharding[unit].params > 1;
+}
+
+/* Whether a unit's parameter sync sends changes, inter-node. Its update then writes masters alone:
+ * until the sync this rank's block of the parameter shard is what other ranks have of it. Pure.
+ *
+ * Needs:   0 <= unit < units of the model.
+ */
+static inline bool mics_schedule_codes(const mics_schedule *schedule, int32_t unit)
+{
+    const mics_sharding *s = &schedule->sharding[unit];
+    return schedule->spec.delta_sync && mics_schedule_trains(schedule, unit) &&
+           s->optimizer > s->params &&
+           s->optimizer * schedule->experts[unit] > schedule->spec.mesh.ranks_per_node;
+}
+
+/* Whether that of any unit does. Pure. */
+static inline bool mics_schedule_codes_any(const mics_schedule *schedule)
+{
+    bool any = false;
+    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++)
+        any = any || mics_schedule_codes(schedule, u);
+    return any;
 }
 
 /* Whether the updates of a step are the head of the next list, and its replica gathers, unless they
@@ -819,6 +842,7 @@ typedef struct mics_operation {
     mics_step_kind kind;   // a collective of units
     const char *algorithm; // mics_step_algorithm_text
     mics_comm_dtype dtype;
+    bool coded; // as changes, inter-node
     mics_group_axis axis;
     int32_t units;
     int64_t min_elems, max_elems; // of a unit

@@ -455,6 +455,7 @@ mics_plan_request mics_plan_request_of(const mics_run *run, const mics_model *mo
         .param_persistence_threshold = run->param_persistence_threshold,
         .coalesce_below = run->coalesce_below,
         .params_dtype = run->params_dtype,
+        .delta_sync = run->delta_sync,
         .grads_dtype = run->grads_dtype,
         .boundary_dtype = run->boundary_dtype,
         .threads = run->threads,

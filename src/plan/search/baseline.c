@@ -128,6 +128,7 @@ static mics_plan_request without_rounding(const mics_planner *planner)
 {
     mics_plan_request request = planner->request;
     request.grads_dtype = request.boundary_dtype = mics_comm_dtypes_both(MICS_COMM_FP32);
+    request.delta_sync = false;
     if (request.params_dtype.inter == MICS_COMM_FP32)
         request.params_dtype.intra = MICS_COMM_FP32;
     return request;

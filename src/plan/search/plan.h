@@ -54,7 +54,7 @@ typedef struct mics_plan_request {
     int64_t param_persistence_threshold;
     mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype; // as in mics_schedule_spec
     int64_t coalesce_below;                                     // the same
-    bool share_params;                                          // the same
+    bool share_params, delta_sync;                              // the same
     size_t staging_bytes;                                       // of the transport, a rank
     bool node_memory; // copies of the state are kept in the memory of nodes (mics_schedule_spec)
     int32_t threads;  // of a rank; 0 counts as 1

@@ -70,6 +70,7 @@ static const char *work_text(mics_step_kind kind)
         [MICS_STEP_REPLICA_SCATTER] = "the second hop",
         [MICS_STEP_REPLICA_GATHER] = "the second hop",
         [MICS_STEP_ALL_TO_ALL] = "all-to-alls",
+        [MICS_STEP_SIZES] = "parameter sync",
         [MICS_STEP_PARAM_SYNC] = "parameter sync",
         [MICS_STEP_NORM] = "the gradient's norm",
         [MICS_STEP_AGREE] = "agreement",

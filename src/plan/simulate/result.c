@@ -136,6 +136,7 @@ mics_part mics_part_of(mics_step_kind kind)
     case MICS_STEP_STORE:
     case MICS_STEP_FETCH:
         return MICS_PART_COPY;
+    case MICS_STEP_SIZES:
     case MICS_STEP_PARAM_SYNC:
     case MICS_STEP_MOMENTUM_TO_OWNERS:
     case MICS_STEP_MOMENTUM_BACK:

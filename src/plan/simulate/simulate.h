@@ -112,3 +112,10 @@ void mics_simulation_close(mics_simulation *simulation);
 
 /* The part that a kind of step belongs to.   Needs: a valid kind. */
 mics_part mics_part_of(mics_step_kind kind);
+
+/* Bytes that so many bf16 numbers are taken to need in a parameter sync that sends changes
+ * (mics_schedule_spec.delta_sync). Pure.
+ *
+ * Needs:   elems >= 0.
+ */
+double mics_simulate_delta_bytes(int64_t elems);

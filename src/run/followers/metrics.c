@@ -108,6 +108,7 @@ static mics_bytes each_completion(const run_context *context,
                                                      mics_step_kind kind))
 {
     mics_bytes sum = sent(context, MICS_STEP_PARAM_SYNC);
+    add_bytes(&sum, 1, sent(context, MICS_STEP_SIZES));
     add_bytes(&sum, 1, sent(context, MICS_STEP_AGREE_WORLD));
     return sum;
 }
@@ -126,8 +127,10 @@ static mics_status check_sent(const run_metrics *self, const run_step *at)
                                                context->rank->comm->rank);
     add_bytes(&step, at->result.completes ? 0 : -1, gathers);
     add_bytes(&step, 1, met.step);
+    add_bytes(&step, -1, at->result.unsent);
     add_bytes(&completed, done->updates, gathers);
     add_bytes(&completed, done->count, each_completion(context, kind_sent));
+    add_bytes(&completed, -1, done->unsent);
     MICS_TRY(check_bytes("a step", at->result.sent, step));
     return check_bytes("completions of steps", done->sent, completed);
 }
@@ -151,6 +154,8 @@ static mics_bytes sent_by_all(const run_metrics *self, const run_step *at, mics_
     add_bytes(&sum, (at->result.completes ? 0 : -1) + done->updates,
               left_over(context, kind_sent_by_all));
     add_bytes(&sum, done->count, each_completion(context, kind_sent_by_all));
+    add_bytes(&sum, -1, at->result.unsent_by_all);
+    add_bytes(&sum, -1, done->unsent_by_all);
     return sum;
 }
 

@@ -135,6 +135,23 @@ static void test_packed_numbers_only_add_memory(void **state)
     close_plans(&f);
 }
 
+// Parameter sync that sends changes.
+static void test_changes(void **state)
+{
+    (void)state;
+    for (int nodes = 2; nodes <= 4; nodes += 2) {
+        fixture f;
+        open_plans(&f, nodes, 2, 16);
+        f.request.precision = MICS_PRECISION_MIXED;
+        f.request.delta_sync = true;
+        f.request.coalesce_below = nodes == 4 ? 100000 : 0;
+        ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+        visit_all(&f, check_memory);
+        visit_all(&f, check_bound);
+        close_plans(&f);
+    }
+}
+
 // ---- time ----
 
 static void check_bounds(int nodes, int per_node, int64_t batch, const char *more, bool fp32,
@@ -915,6 +932,7 @@ int main(void)
         cmocka_unit_test(test_memory_over_nodes),
         cmocka_unit_test(test_layered_is_the_runs),
         cmocka_unit_test(test_packed_numbers_only_add_memory),
+        cmocka_unit_test(test_changes),
         cmocka_unit_test(test_bounds_are_below_simulated_times),
         cmocka_unit_test(test_bounds_of_early_gathers),
         cmocka_unit_test(test_bounds_where_collectives_slow),
