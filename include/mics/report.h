@@ -33,6 +33,14 @@ typedef struct mics_preference_metrics {
     double logps_chosen, logps_rejected;
 } mics_preference_metrics;
 
+// Of local steps.
+typedef struct mics_island_metrics {
+    int32_t islands;                                  // 0: there are none, and the rest is 0
+    int32_t updated;                                  // of them: those that trained the step
+    int64_t meeting_intra_bytes, meeting_inter_bytes; // of what was sent: for meetings
+    double exposed_meeting_ms; // of exposed_comm_ms: for meetings, and what all islands agree on
+} mics_island_metrics;
+
 // One training step, of all ranks together where not said otherwise.
 typedef struct mics_metrics {
     int64_t step, steps; // done, of how many
@@ -53,6 +61,7 @@ typedef struct mics_metrics {
     double save_ms; // that training waited for saving between the step before and this one
     mics_router_metrics router;
     mics_preference_metrics preference;
+    mics_island_metrics islands;
 } mics_metrics;
 
 // ---- progress ----

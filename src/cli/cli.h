@@ -61,3 +61,7 @@ mics_status cli_open_saved(cli_call *call, const char *adapter, const char *base
 /* replicas.c: "parameters 4 times, gradients 2, optimizer 2; masters and moments are compared every
  * 100 steps and before each save".   Returns: `text`. */
 char *cli_replicas_text(const mics_job *job, char *text, size_t capacity);
+
+/* "2 islands of 2 ranks meet every 30 steps, in one step, in fp32; ...": of a job with local steps.
+ * Returns: `text`. */
+char *cli_islands_text(const mics_job *job, char *text, size_t capacity);

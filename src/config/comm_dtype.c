@@ -164,8 +164,9 @@ static mics_status check_sums(const config *run, const reach *r)
 mics_status mics_run_check_comm_dtypes(const mics_run *public_run, int32_t ranks, int32_t nodes)
 {
     const config *run = (const config *)public_run; // invariant 1 of keys.h
-    const reach r = {.ranks = ranks,
-                     .per_node = ranks / nodes,
+    const mics_run_island island = mics_run_island_of(&run->run, ranks, nodes);
+    const reach r = {.ranks = island.ranks,
+                     .per_node = island.ranks / island.nodes,
                      .sharding = run->run.sharding,
                      .stages = run->run.collectives != MICS_COLLECTIVES_RING};
     const mics_sharding s = r.sharding;
@@ -182,12 +183,12 @@ mics_status mics_run_check_comm_dtypes(const mics_run *public_run, int32_t ranks
          .needs = "G over several nodes"},
         {.path = boundary_key,
          .said = run->boundary_dtype,
-         .links = both(links_of(&r, s.grads, s.optimizer), links_of(&r, s.optimizer, ranks)),
+         .links = both(links_of(&r, s.grads, s.optimizer), links_of(&r, s.optimizer, r.ranks)),
          .what = "gradients at the accumulation boundary are",
          .needs = "G below the number of ranks"},
     };
     links all = {false, false};
-    if (ranks == 1)
+    if (r.ranks == 1)
         return MICS_OK;
     MICS_TRY(check_sums(run, &r));
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {

@@ -171,6 +171,7 @@ static mics_status open_arenas(mics_engine *engine)
     engine->offloaded = blocks[MICS_MEM_OFFLOAD];
     engine->workspace = blocks[MICS_MEM_WORKSPACE];
     engine->tokens = blocks[MICS_MEM_DATA];
+    engine->outer = blocks[MICS_MEM_OUTER];
     lay_out_messages(engine, blocks[MICS_MEM_MESSAGES]);
     MICS_TRY(status);
     engine->losses = engine->workspace + schedule->workspace_losses;
@@ -207,6 +208,7 @@ mics_status state_open(mics_engine *engine)
     MICS_TRY(
         map_slots(engine, schedule->param_slots, schedule->param_slot_count, &map->param_slots));
     MICS_TRY(map_slots(engine, schedule->grad_slots, schedule->grad_slot_count, &map->grad_slots));
+    engine->first = engine->rank - engine->rank % schedule->spec.mesh.ranks;
     MICS_TRY(
         MICS_NEW(engine->spec.memory, 2 * (int64_t)schedule->spec.mesh.ranks, &engine->agreements));
     MICS_TRY(
@@ -240,6 +242,7 @@ mics_status state_register(mics_engine *engine)
         [MICS_MEM_GATHER] = engine->gather,
         [MICS_MEM_REDUCE] = engine->reduce,
         [MICS_MEM_MESSAGES] = engine->messages[0],
+        [MICS_MEM_OUTER] = engine->outer,
         [MICS_MEM_ACTIVATIONS] =
             engine->schedule->spread != NULL ? engine->activations : NULL, // all-to-alls
     };
@@ -260,6 +263,7 @@ static void close_arenas(mics_engine *engine)
         [MICS_MEM_REDUCE] = engine->reduce,       [MICS_MEM_ACTIVATIONS] = engine->activations,
         [MICS_MEM_WORKSPACE] = engine->workspace, [MICS_MEM_MESSAGES] = engine->messages[0],
         [MICS_MEM_DATA] = engine->tokens,         [MICS_MEM_OFFLOAD] = engine->offloaded,
+        [MICS_MEM_OUTER] = engine->outer,
     };
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++)
         close_arena(engine, (mics_memory_tag)tag, arenas[tag]);

@@ -208,12 +208,11 @@ static void sum_updated(mics_engine *engine, int32_t unit)
         add_squares(engine, unit, degree, &engine->sums->updated_squares);
 }
 
-// Once, before the first number of the state changes.
-static void call_before_update(mics_engine *engine)
+void call_before_update(mics_engine *engine)
 {
-    if (!engine->pending.begun && engine->spec.before_update != NULL)
+    if (!engine->changes && engine->spec.before_update != NULL)
         engine->spec.before_update(engine->spec.before_update_ctx);
-    engine->pending.begun = true;
+    engine->changes = true;
 }
 
 void run_momentum(mics_engine *engine, int32_t unit)

@@ -96,7 +96,7 @@ static mics_group members_of(const report *r, const place *at, int32_t rank)
     const mics_step *step = step_at(r, at);
     const mics_mesh *mesh = &r->engine->schedule->spec.mesh;
     if (step == NULL || !mics_step_is_comm(step))
-        return mics_mesh_group(mesh, MICS_AXIS_ISLAND, MICS_SCOPE_WHOLE, rank);
+        return mics_mesh_group(mesh, MICS_AXIS_WORLD, MICS_SCOPE_WHOLE, rank);
     return mics_mesh_group(mesh, step->axis, mics_step_scope(step), rank);
 }
 

@@ -30,6 +30,12 @@ static inline bool run_is_rank_0(const run_context *context)
     return context->rank->comm->rank == 0;
 }
 
+/* Whether this is the rank that speaks for its island. */
+static inline bool run_is_first_of_island(const run_context *context)
+{
+    return context->rank->comm->rank % context->job->schedule->spec.mesh.ranks == 0;
+}
+
 /* Whether this is the rank that does what is its process'. */
 static inline bool run_is_first_local(const run_context *context)
 {

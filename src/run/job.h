@@ -136,6 +136,12 @@ static inline int32_t run_job_data_ranks(const mics_job *job)
     return job->budget.ranks / job->run->sequence;
 }
 
+/* Islands that train by themselves, and meet; 1 without local steps. */
+static inline int32_t run_job_islands(const mics_job *job)
+{
+    return job->schedule->spec.mesh.islands;
+}
+
 /* Where a step of the phase ends. */
 static inline run_position run_job_position(const mics_job *job, int64_t step)
 {

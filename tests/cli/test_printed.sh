@@ -50,6 +50,8 @@ explain explain_json --ranks 8 --nodes 2 --json --set 'sharding={"params": 8, "g
     --set run.collectives=two-stage
 explain explain_steps --ranks 4 --nodes 2 --all-steps --set 'sharding={"params": 4, "grads": 4, "optimizer": 4}' \
     --set run.layered_micro_steps=2 --set run.collectives=ring
+explain explain_outer --ranks 4 --nodes 2 --set 'sharding={"params": 2}' \
+    --set 'outer={"every": 30, "fragments": 2, "overlap_steps": 3, "dtype": "int8"}'
 
 # ---- a training's summary ----
 run 0 training "$mics" train run.json --ranks 4 --nodes 2 --set 'sharding={"params": 2, "grads": 2, "optimizer": 4}' \

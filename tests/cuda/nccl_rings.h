@@ -19,7 +19,7 @@ static inline int32_t nccl_rings(const mics_schedule *schedule, int32_t rank,
         const mics_group_scope scope = (mics_group_scope)(i % MICS_SCOPES);
         const mics_group group = mics_mesh_group(mesh, axis, scope, rank);
         const bool part = scope != MICS_SCOPE_WHOLE;
-        int32_t *block_of = blocks + count * mesh->ranks;
+        int32_t *block_of = blocks + count * mics_mesh_world(mesh);
         for (int32_t member = 0; member < group.size; member++)
             block_of[member] = mics_mesh_block(mesh, axis, scope, mics_group_rank(group, member));
         if (group.size > 1 &&

@@ -85,6 +85,10 @@ typedef struct fixture_case {
     bool still;                 // the rate is 0: each step has the first weights
     const char *trainable;      // pattern of what trains; NULL: all
     const mics_lora_spec *lora; // NULL: no adapter
+    int32_t island_ranks;       // 0: all
+    mics_outer outer;
+    float outer_lr, outer_momentum;
+    int64_t scrub_every;
 } fixture_case;
 
 typedef struct fixture_run {
@@ -220,6 +224,9 @@ static inline mics_status fixture_open_engine(const ranks_self *self, const fixt
                                    .comm = self->comm,
                                    .optimizer = fixture_optimizer(&run->want),
                                    .clip = run->want.clip,
+                                   .outer_lr = run->want.outer_lr,
+                                   .outer_momentum = run->want.outer_momentum,
+                                   .scrub_every = run->want.scrub_every,
                                    .device = run->devices[self->comm->rank],
                                    .kernels = run->want.kernels,
                                    .dtype = run->want.dtype,
@@ -528,7 +535,8 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .optimizer = fixture_optimizer(&run->want).kind,
         .state_dtype = run->want.state_dtype,
         .preference = run->want.preference,
-        .rounded_sums = run->want.rounded_sums};
+        .rounded_sums = run->want.rounded_sums,
+        .outer = run->want.outer};
     assert_int_equal(spec.batch.sequences * run->want.ranks * run->want.micro_steps,
                      run->want.sequences * sequence);
     assert_int_equal(
@@ -536,6 +544,8 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
     if (run->want.experts > 0)
         assert_int_equal(mics_mesh_spread_experts(&spec.mesh, run->want.experts), MICS_OK);
     assert_int_equal(mics_mesh_cut_sequences(&spec.mesh, sequence), MICS_OK);
+    if (run->want.island_ranks > 0)
+        assert_int_equal(mics_mesh_part_islands(&spec.mesh, run->want.island_ranks), MICS_OK);
     assert_int_equal(mics_schedule_open(memory, &spec, &run->schedule), MICS_OK);
     assert_int_equal(mics_schedule_validate(run->schedule), MICS_OK);
 }

@@ -261,6 +261,8 @@ static void test_exposed(void **state)
     assert_true(exposed.second_hop == (1 << MICS_STEP_SCATTER) + (1 << MICS_STEP_REPLICA_SCATTER) +
                                           (1 << MICS_STEP_REPLICA_GATHER));
     assert_true(exposed.agree == 1 << MICS_STEP_AGREE);
+    assert_true(exposed.meeting == (1 << MICS_STEP_AGREE_WORLD) + (1 << MICS_STEP_MEET_SCATTER) +
+                                       (1 << MICS_STEP_MEET_GATHER) + (1 << MICS_STEP_MEET_SPREAD));
 }
 
 int main(void)

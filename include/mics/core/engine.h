@@ -166,6 +166,11 @@ typedef struct mics_step_limits {
 
 // ---- local steps: of a schedule whose mesh has several islands ----
 
+// Verdicts, losses and norms of mics_step_result are an island's. What a rank tells (mics_engine_tell)
+// and mics_engine_hold go to the world as a step begins, so their ballot is cast then, and all ranks
+// act on it in the same step. All ranks of the world make the same calls, of the same step numbers: a
+// step that one island leaves out is taken again by all, or by none.
+
 // What all ranks of the world know together of a training step: as mics_step_result and
 // mics_agreement, over all islands. Known one step later (AGREE_WORLD), or by mics_engine_complete.
 typedef struct mics_world_result {
@@ -195,17 +200,18 @@ mics_status mics_engine_meet(mics_engine *engine);
 
 /* Swaps anchors and masters, so that parameters are the agreed ones: to evaluate, export or sample.
  * Called again it swaps back, to the same bits. No step in between. Includes mics_engine_complete,
- * before and after.
+ * before and after. Nothing to do in one island.
  *
- * Returns: as mics_engine_complete.        Collective: over the island.    Blocks: yes.
+ * Returns: as mics_engine_complete.        Collective: over the world.     Blocks: yes.
  */
 mics_status mics_engine_swap_agreed(mics_engine *engine);
 
 // Where meetings stand, for checkpoints. Arrays are the engine's; the caller reads them between
 // steps, and before the first step writes them, all ranks alike.
 typedef struct mics_outer_state {
-    int64_t *met;     // the newest training step whose list's meetings are done
-    int64_t *counted; // (windows, islands): tokens that counted since those units met
+    int64_t *met; // the newest training step whose list's meetings are done
+    // (windows, islands): tokens that counted, in steps that updated, since those units met
+    int64_t *counted;
     int32_t windows, islands;
 } mics_outer_state;
 mics_outer_state mics_engine_outer_state(const mics_engine *engine);
@@ -226,8 +232,11 @@ typedef struct mics_engine_outer_shard {
  */
 mics_engine_outer_shard mics_engine_outer_shard_get(const mics_engine *engine, int32_t unit);
 
-/* Anchors become what masters are, momentum and tokens 0: as training begins, or where a checkpoint
- * of another number of islands is taken over.      Collective: no. */
+/* Anchors become what masters are, momentum and tokens 0: as training begins from what was loaded, or
+ * where a checkpoint of another number of islands is taken over; behind mics_engine_upload.
+ * mics_engine_init_random includes it.
+ *
+ * Returns: MICS_OK; MICS_ERR_DEVICE.       Collective: no. */
 mics_status mics_engine_set_anchors(mics_engine *engine);
 
 /* Allocates everything that a run needs, as the schedule's ledger says, and starts the
@@ -308,7 +317,8 @@ void mics_engine_set_limits(mics_engine *engine, const mics_step_limits *limits)
  */
 char *mics_engine_explain(const mics_engine *engine, char *text, size_t capacity);
 
-/* What each rank gave to the newest step's agreement, by rank: the same on every rank.
+/* What each rank of the island gave to the newest step's agreement, by rank from its first one on: the
+ * same on all of them.
  *
  * Returns: never NULL.     Owns: the engine; valid until the next step.
  */
@@ -454,7 +464,8 @@ void mics_engine_set_scaler(mics_engine *engine, const mics_scaler *state);
 
 /* Does what the newest step left for the next one: replica gathers and updates that are due, which
  * the next step then does not, and the parameter sync. Before the state is read, and after it is
- * written.
+ * written. Of several islands also what the world agrees on, and, where they do not overlap, the
+ * meetings that are due at the head of the next step's list.
  *
  * Returns: MICS_OK; as mics_engine_step; MICS_ERR_INVALID (the schedule is for evaluation only).
  * Collective: yes.     Blocks: yes.
@@ -490,7 +501,7 @@ typedef enum mics_replica_state {
     MICS_REPLICA_ANCHORS                      // over islands: what they agreed on
 } mics_replica_state;
 
-/* "masters", "moments", "parameters", "gradients after the second hop"; never NULL. */
+/* "masters", "moments", "parameters", "gradients after the second hop", "anchors"; never NULL. */
 const char *mics_replica_state_text(mics_replica_state state);
 
 // A difference among replicas.
@@ -509,9 +520,10 @@ typedef struct mics_divergence {
 } mics_divergence;
 
 /* Compares what replicas hold, by hashes of 64 bits of each unit; padding is left out; and what
- * exists once with its hash behind the update, where the spec asks for that. Sends 32 bytes a rank,
- * and more only after a difference. Includes mics_engine_complete, where an update is
- * due, or parameters are compared.
+ * exists once with its hash behind the update, where the spec asks for that. Of several islands each
+ * is compared by itself, and the anchors of all, in which a difference has no majority. Sends 32 bytes
+ * a rank, of several islands 8 more a unit, and more only after a difference. Includes
+ * mics_engine_complete, where an update is due, or parameters are compared, and of several islands.
  *
  * Needs:   between steps.
  * Returns: MICS_OK, with what was found; MICS_ERR_INVALID (the schedule is for evaluation only);
@@ -547,14 +559,14 @@ enum { MICS_HOST_BYTES = 64 };
  */
 mics_status mics_engine_hosts(mics_engine *engine, char (*hosts_out)[MICS_HOST_BYTES]);
 
-/* Drops what rounding to int8 lost so far (error feedback). A checkpoint does not hold it, so a run
- * that goes on from one begins without; call it whenever one is written, and both give the same
- * bits.
+/* Drops what rounding lost so far (error feedback): of gradients to int8, of changes at meetings. A
+ * checkpoint does not hold it, so a run that goes on from one begins without; call it whenever one is
+ * written, and both give the same bits.
  */
 void mics_engine_forget_residual(mics_engine *engine);
 
 /* Times of the newest training step, of CLOCK_MONOTONIC: as many as lists[MICS_PHASE_TRAIN] has
- * steps, by index there.
+ * steps, by index there. A step of a meeting that was not due took no time, where its stream passed.
  *
  * Returns: never NULL.     Owns: the engine; valid until the next step.
  */

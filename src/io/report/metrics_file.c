@@ -405,6 +405,14 @@ static bool put_preference(FILE *stream, const char *prefix, const mics_preferen
     return good;
 }
 
+static bool put_islands(FILE *stream, const mics_island_metrics *of)
+{
+    return of->islands == 0 || (put_int(stream, "islands_updated", of->updated) &&
+                                put_int(stream, "meeting_intra_bytes", of->meeting_intra_bytes) &&
+                                put_int(stream, "meeting_inter_bytes", of->meeting_inter_bytes) &&
+                                put_real(stream, "exposed_meeting_ms", of->exposed_meeting_ms));
+}
+
 mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metrics)
 {
     FILE *to = file->stream;
@@ -415,7 +423,7 @@ mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metr
         good = good && (figures[i].counted ? put_int(to, figures[i].name, figures[i].count)
                                            : put_real(to, figures[i].name, figures[i].value));
     good = good && put_router(to, &metrics->router) &&
-           put_preference(to, "", &metrics->preference) &&
+           put_preference(to, "", &metrics->preference) && put_islands(to, &metrics->islands) &&
            (metrics->phase == 0 || put_int(to, "phase", metrics->phase));
     return flush_line(file, good && fputs("}\n", to) != EOF);
 }

@@ -311,11 +311,19 @@ static void warn_guess(const mics_plan *plan, const mics_plan_spec *spec, const 
                  type, text);
 }
 
+static void log_outer(const mics_plan *plan)
+{
+    if (plan->run->outer.every > 0)
+        mics_log(MICS_LOG_INFO, "outer: these plans have no local steps; mics explain says what "
+                                "those of the run file send and take");
+}
+
 // A family that cannot be trained yet is planned by its shapes.
 static mics_status open_model(mics_plan *plan, const mics_plan_spec *spec)
 {
     const char *type = mics_json_string(mics_json_at(plan->config, "model_type"));
     mics_family family;
+    log_outer(plan);
     plan->by_shapes = type != NULL && !mics_model_family(type, &family);
     if (plan->by_shapes)
         MICS_TRY(mics_model_from_shapes(plan->memory, plan->config, &plan->model));

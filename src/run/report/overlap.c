@@ -207,6 +207,12 @@ run_exposed run_exposed_sum(const double exposed_us[MICS_STEP_KINDS])
         case MICS_STEP_AGREE:
             sum.agree += us;
             break;
+        case MICS_STEP_AGREE_WORLD:
+        case MICS_STEP_MEET_SCATTER:
+        case MICS_STEP_MEET_GATHER:
+        case MICS_STEP_MEET_SPREAD:
+            sum.meeting += us;
+            break;
         case MICS_STEP_STORE:
         case MICS_STEP_FETCH:
             sum.copy += us;

@@ -112,6 +112,17 @@ static void test_one_object_a_step(void **state)
     assert_non_null(strstr(read_whole("m.jsonl"),
                            "\"save_ms\": 0, \"router_entropy\": 1.5, \"router_fullest\": 2.25, "
                            "\"router_balance\": 2, \"router_dropped\": 0.125}\n"));
+    assert_null(strstr(read_whole("m.jsonl"), "islands"));
+    metrics.islands = (mics_island_metrics){.islands = 4,
+                                            .updated = 3,
+                                            .meeting_intra_bytes = 5,
+                                            .meeting_inter_bytes = 7,
+                                            .exposed_meeting_ms = 0.5};
+    ASSERT_OK(mics_metrics_write(file, &metrics));
+    assert_non_null(strstr(read_whole("m.jsonl"),
+                           "\"router_dropped\": 0.125, \"islands_updated\": 3, "
+                           "\"meeting_intra_bytes\": 5, \"meeting_inter_bytes\": 7, "
+                           "\"exposed_meeting_ms\": 0.5}\n"));
     ASSERT_OK(mics_metrics_close(file));
 }
 
