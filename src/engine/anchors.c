@@ -6,6 +6,7 @@
 #include "engine/islands.h"
 #include "engine/meeting.h"
 #include "engine/state.h"
+#include "engine/update.h"
 #include <string.h>
 
 static void zero(const mics_engine *engine, int64_t at, int64_t elems)
@@ -82,6 +83,7 @@ mics_status mics_engine_swap_agreed(mics_engine *engine)
     if (engine->islands == NULL)
         return MICS_OK;
     MICS_TRY(mics_engine_complete(engine));
+    call_before_update(engine);
     for (int32_t u = 0; u < engine->schedule->spec.model->unit_count; u++) {
         if (!meets(engine, u))
             continue;

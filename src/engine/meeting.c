@@ -41,6 +41,7 @@ static void take_outer_step(mics_engine *engine, const mics_step *step)
         .weights = islands_weights(engine, unit),
         .lr = engine->spec.outer_lr,
         .decay = engine->spec.outer_momentum};
+    call_before_update(engine);
     if (call.weights > 0)
         engine->ops->meet_step(&at, &call);
 }
