@@ -136,10 +136,11 @@ static int64_t read_file(const char *path, uint16_t **to)
     const bool read = fread(text, 1, header, file) == header;
     const bool wide = strstr(text, "\"F32\"") != NULL;
     fseek(file, 0, SEEK_END);
-    const size_t bytes = (size_t)ftell(file) - sizeof header - header;
+    const size_t all = (size_t)ftell(file), begin = sizeof header + (read ? header : 0);
+    const size_t bytes = all - begin;
     const int64_t elems = (int64_t)(bytes / (wide ? sizeof(float) : sizeof(uint16_t)));
     char *data = memory_of(bytes);
-    fseek(file, (long)(sizeof header + header), SEEK_SET);
+    fseek(file, (long)begin, SEEK_SET);
     if (!read || fread(data, 1, bytes, file) != bytes ||
         (!wide && strstr(text, "\"BF16\"") == NULL)) {
         fprintf(stderr, "delta_speed: %s: not all of it, or neither fp32 nor bf16\n", path);
@@ -164,13 +165,13 @@ int main(int argc, char **argv)
 {
     const bool drawn = argc == 1 || (argc == 3 && strcmp(argv[1], "--elems") == 0);
     const int64_t elems = argc == 3 ? strtoll(argv[2], NULL, 10) : 16 << 20;
-    if (!drawn && argc != 3) {
+    if (drawn ? elems <= 0 : argc != 3) {
         fprintf(stderr, "usage: delta_speed [--elems N | OLD NOW]\n");
         return 2;
     }
     printf("%-12s %12s %8s %8s %8s %8s %8s\n", "numbers", "elems", "entropy", "bits", "ratio",
            "encode", "decode");
-    if (drawn && elems > 0) {
+    if (drawn) {
         show_drawn(elems);
         return 0;
     }

@@ -59,7 +59,7 @@
 //      and ahead of an update that is not deferred.
 //  19. Of several islands a training list has the agreement of all ranks once, ahead of each outer
 //      step.
-//  20. Messages of units that meet in one list lie apart.
+//  20. Anchors, momenta, residuals and the messages of one list lie apart, inside the arena.
 // Those of what backward runs again are recompute.c's.
 #include "schedule/validate.h"
 #include "base/free.h"
@@ -458,7 +458,7 @@ mics_status mics_schedule_validate(const mics_schedule *schedule)
 {
     MICS_TRY(check_owners(schedule));
     MICS_TRY(check_again(schedule));
-    MICS_TRY(check_messages(schedule));
+    MICS_TRY(check_places(schedule));
     if (!schedule->spec.evaluation_only)
         MICS_TRY(check_list(schedule, MICS_PHASE_TRAIN, 1));
     for (int32_t window = 0; window < mics_schedule_windows(schedule); window++)

@@ -106,7 +106,7 @@ mics_status check_meeting(validator *v, const mics_step *step);
 mics_status check_world_agreement(validator *v, const mics_step *step);
 mics_status check_adopted(const validator *v, const mics_step *step);
 mics_status check_meetings_end(const validator *v);
-mics_status check_messages(const mics_schedule *schedule);
+mics_status check_places(const mics_schedule *schedule);
 
 // Invariants 5 to 11, of one step.   Return: MICS_OK; MICS_ERR_INVALID, logged.
 mics_status check_replica_gather(validator *v, const mics_step *step);

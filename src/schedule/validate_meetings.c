@@ -154,24 +154,45 @@ mics_status check_world_agreement(validator *v, const mics_step *step)
     return MICS_OK;
 }
 
-// ---- 20: messages ----
+// ---- 20: the arena ----
 
-mics_status check_messages(const mics_schedule *schedule)
+// What is kept, and behind it a window's messages, lie in the order of units.
+static bool lie_apart(const mics_schedule *schedule, int32_t window)
+{
+    int64_t kept = 0, first = -1, message = 0;
+    bool apart = true;
+    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
+        const mics_meeting *m = &schedule->meetings[u];
+        const int32_t states = meeting_states(schedule, u);
+        const int64_t sent = schedule->padded_elems[u] / mics_schedule_unit_ranks(schedule, u),
+                      met = sent / schedule->spec.mesh.islands,
+                      shard = schedule->padded_elems[u] / schedule->sharding[u].optimizer;
+        const int64_t places[][2] = {{m->anchor, shard},
+                                     {m->momentum, met},
+                                     {m->sent_residual, sent},
+                                     {m->met_residual, met}};
+        const int count = schedule->spec.outer.dtype == MICS_COMM_FP32 ? 2 : 4;
+        for (int k = 0; states > 0 && k < count; k++) {
+            apart = apart && places[k][0] >= kept;
+            kept = places[k][0] + places[k][1];
+        }
+        if (m->window != window)
+            continue;
+        first = first < 0 ? m->message : first;
+        apart = apart && m->message >= message;
+        message = m->message + states * shard;
+    }
+    return apart && first >= kept && message <= schedule->outer_elems;
+}
+
+mics_status check_places(const mics_schedule *schedule)
 {
     for (int32_t window = 0; window < mics_schedule_windows(schedule); window++) {
-        int64_t end = 0; // they lie in the order of units
-        for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
-            const mics_meeting *m = &schedule->meetings[u];
-            if (m->window != window)
-                continue;
-            if (m->message < end)
-                return mics_fail(MICS_ERR_INVALID,
-                                 "schedule: the message of unit %d breaks invariant 20: it lies "
-                                 "where another one does; this is a defect of mics",
-                                 (int)u);
-            end = m->message + meeting_states(schedule, u) *
-                                   (schedule->padded_elems[u] / schedule->sharding[u].optimizer);
-        }
+        if (!lie_apart(schedule, window))
+            return mics_fail(MICS_ERR_INVALID,
+                             "schedule: what meets in window %d breaks invariant 20: it lies where "
+                             "something else does, or outside; this is a defect of mics",
+                             (int)window);
     }
     return MICS_OK;
 }

@@ -647,6 +647,39 @@ static void send_early(mics_schedule *s)
     *wait = kept;
 }
 
+// Each place of a unit in turn where another thing lies; then an arena that is too short.
+static void misplace(mics_schedule *s)
+{
+    mics_meeting *m = &s->meetings[3];
+    const mics_meeting kept = *m;
+    m->anchor = s->meetings[2].anchor;
+    must_break(s, "in another unit's anchor", 0);
+    *m = kept;
+    m->momentum = m->anchor;
+    must_break(s, "in its anchor", 0);
+    *m = kept;
+    m->message = m->momentum;
+    must_break(s, "in what is kept", 0);
+    *m = kept;
+    if (s->meetings[4].window == m->window) {
+        m->message = s->meetings[4].message;
+        must_break(s, "in another unit's message", 0);
+        *m = kept;
+    }
+    if (s->spec.outer.dtype != MICS_COMM_FP32) {
+        m->sent_residual = m->momentum;
+        must_break(s, "in its momentum", 0);
+        *m = kept;
+        m->met_residual = m->sent_residual;
+        must_break(s, "in its other residual", 0);
+        *m = kept;
+    }
+    s->outer_elems--;
+    must_break(s, "behind the arena", 0);
+    s->outer_elems++;
+    ASSERT_OK(mics_schedule_validate(s));
+}
+
 static void test_changes_break_invariants(void **state)
 {
     (void)state;
@@ -676,10 +709,7 @@ static void test_changes_break_invariants(void **state)
         else // what is sent to others before it met
             send_early(s);
         swap_breaks(s, MICS_STEP_MEET_UPDATE, MICS_STEP_MEET_ADOPT);
-        if (s->meetings[4].window == s->meetings[3].window) {
-            s->meetings[4].message = s->meetings[3].message;
-            must_break(s, "in another unit's message", 0);
-        }
+        misplace(s);
         mics_schedule_close(s);
     }
     mics_model_close(model);
