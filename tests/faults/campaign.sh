@@ -204,7 +204,7 @@ damage() { # KIND FOLDER
     esac
 }
 
-# What goes on from the step at which a run ended is held to a run that did: islands (outer) meet there.
+# What resumes from the step at which a run ended is held to a run that did: islands (outer) meet there.
 damage_files() {
     local kind reference
     (until=30 train whole) >newest.out 2>newest.err </dev/null

@@ -51,8 +51,8 @@ static void go(training *self)
     const char *sets[MAX_SETS + 8] = {"run.threads=1",          "run.device=cpu",
                                       "run.comm_timeout_s=60",  "run.validation_batches=2",
                                       "run.checkpoint_every=1", "run.keep_checkpoints=0",
-                                      "scheduler.type=constant"};
-    int32_t count = 7;
+                                      "run.validate_every=4",   "scheduler.type=constant"};
+    int32_t count = 8;
     const int32_t ranks = self->ranks > 0 ? self->ranks : RANKS;
     for (int i = 0; i < MAX_SETS && self->sets[i] != NULL; i++)
         sets[count++] = self->sets[i];
@@ -181,6 +181,11 @@ static const struct {
     {"moments", SHARDS(2, 2), "outer={\"every\": 2, \"moments_every\": 2}", "optimizer.type=Muon",
      SHARDS(1, 1)},
     {"bf16", SHARDS(1, 2), "outer={\"every\": 4}", "bf16={\"enabled\": true}", SHARDS(2, 2)},
+    {"adapter", SHARDS(2, 2), "outer={\"every\": 4}",
+     "adapter={\"r\": 2, \"target_modules\": [\"c_attn\", \"c_fc\"]}", SHARDS(1, 1)},
+    {"part", SHARDS(1, 2), "outer={\"every\": 3}", "model.trainable=[\"transformer.h.1.*\"]",
+     SHARDS(2, 2)},
+    {"best", SHARDS(2, 2), "outer={\"every\": 4}", "run.keep_best=true", NULL},
 };
 
 static void test_bits(void **state)
@@ -276,13 +281,13 @@ static void test_other_islands(void **state)
     for (int64_t step = 1; step <= STEPS; step++)
         assert_int_equal(is_agreed("two", step), step % 4 == 0 || step == STEPS);
     expect_islands("four", "two", 4, single_4, two.loss[5],
-                   "2 islands had agreed at step 4: 4 go on from there with their outer momentum, "
+                   "2 islands had agreed at step 4: 4 resume from there with their outer momentum, "
                    "island i with the moments of island i modulo 2");
     expect_islands("none", "two", 4, "outer.every=0", two.loss[5],
-                   "2 islands had agreed at step 4: the run goes on from there as one, with the "
+                   "2 islands had agreed at step 4: the run resumes from there as one, with the "
                    "moments of the first and without outer momentum");
     expect_islands("some", "one", 5, every_4, one.loss[6],
-                   "step 5 is of one island: 2 go on from its parameters and moments");
+                   "step 5 is of one island: 2 begin with its parameters and moments");
     expect_refused("refused", "two", 6, single_4,
                    "step 6 is between meetings of its 2 islands, and this run has 4 (outer.ranks); "
                    "they agreed at step 4: resume from that, or train to step 8 (run.steps) with 2 "

@@ -149,16 +149,16 @@ static void note_others(const source *from)
     if (from->goes_on || !run_is_rank_0(from->context))
         return;
     if (then == 1)
-        run_job_note(job, "step %lld is of one island: %d go on from its parameters and moments",
+        run_job_note(job, "step %lld is of one island: %d begin with its parameters and moments",
                      step, now);
     else if (now == 1)
         run_job_note(job,
-                     "%d islands had agreed at step %lld: the run goes on from there as one, with "
+                     "%d islands had agreed at step %lld: the run resumes from there as one, with "
                      "the moments of the first and without outer momentum",
                      then, step);
     else
         run_job_note(job,
-                     "%d islands had agreed at step %lld: %d go on from there with their outer "
+                     "%d islands had agreed at step %lld: %d resume from there with their outer "
                      "momentum, island i with the moments of island i modulo %d",
                      then, step, now, then);
 }

@@ -6,7 +6,7 @@
 
 #include "run/context.h"
 
-/* Whether the run can go on from job->checkpoint: its islands are as many, and meet in the same steps,
+/* Whether the run can resume from job->checkpoint: its islands are as many, and meet in the same steps,
  * or they had all met.
  *
  * Needs:   the schedule.
