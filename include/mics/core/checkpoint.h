@@ -316,6 +316,9 @@ const mics_checkpoint_meta *mics_checkpoint_meta_get(const mics_checkpoint *chec
 mics_status mics_checkpoint_island_unit(mics_memory *memory, const char *unit, int32_t island,
                                         char **name_out);
 
+/* The island whose own state has a unit of this name; -1: of all. Pure. */
+int32_t mics_checkpoint_unit_island(const char *name);
+
 /* Reads elements [begin, end) of a state of a unit, checking the checksum of every chunk that it
  * touches.
  *

@@ -164,7 +164,7 @@ mics_status mics_checkpoint_island_unit(mics_memory *memory, const char *unit, i
     return status;
 }
 
-int32_t mics_catalog_island_of(const char *name)
+int32_t mics_checkpoint_unit_island(const char *name)
 {
     enum { MAX_DIGITS = 9 };
     const char *mark = strrchr(name, '@');
@@ -195,7 +195,7 @@ static mics_status check_islands(mics_memory *memory, const mics_catalog *catalo
     int32_t units = 0;
     for (int32_t u = 0; islands > 1 && u < catalog->unit_count; u++) {
         const mics_catalog_unit *unit = &catalog->units[u];
-        const bool of_all = mics_catalog_island_of(unit->name) < 0;
+        const bool of_all = mics_checkpoint_unit_island(unit->name) < 0;
         units += of_all;
         for (int32_t island = 0; of_all && island < islands; island++)
             MICS_TRY(check_island(memory, catalog, unit, island));

@@ -46,6 +46,3 @@ void mics_catalog_fini(mics_memory *memory, mics_catalog *catalog);
 
 /* The unit called `name`, or NULL. */
 const mics_catalog_unit *mics_catalog_find(const mics_catalog *catalog, const char *name);
-
-/* The island whose own state a unit of this name is (mics_checkpoint_island_unit); -1: of all. */
-int32_t mics_catalog_island_of(const char *name);

@@ -4,7 +4,6 @@
 #include "base/free.h"
 #include "exchange.h"
 #include "found.h"
-#include "io/checkpoint/catalog.h"
 #include "node_memory.h"
 #include "run/job.h"
 #include <string.h>
@@ -56,7 +55,7 @@ static void add_shard(void *ctx, int32_t file, const mics_rank_shard *of)
 {
     demand *self = ctx;
     const mics_schedule *schedule = self->job->schedule;
-    const int32_t island = mics_catalog_island_of(of->unit),
+    const int32_t island = mics_checkpoint_unit_island(of->unit),
                   unit = unit_called(self->job->model, of->unit, island);
     const int64_t begin = of->begin, end = of->end, at_byte = of->states[0].data_offset;
     if (unit < 0 || begin == end)
