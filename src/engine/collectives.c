@@ -10,7 +10,6 @@
 #include "engine/events.h"
 #include "engine/islands.h"
 #include "engine/matrices.h"
-#include "engine/meeting.h"
 #include "engine/scrub.h"
 #include "engine/state.h"
 #include "engine/status.h"

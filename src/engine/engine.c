@@ -125,7 +125,7 @@ static const double default_timeout_s = 300;
 
 static mics_status check_islands(const mics_engine_spec *spec)
 {
-    if (spec->schedule->spec.mesh.islands == 1)
+    if (spec->schedule->meetings == NULL)
         return MICS_OK;
     if (spec->dtype == MICS_DTYPE_FP16)
         return mics_fail(MICS_ERR_UNSUPPORTED,

@@ -10,7 +10,6 @@
 #include "engine/host_copy.h"
 #include "engine/events.h"
 #include "engine/islands.h"
-#include "engine/meeting.h"
 #include "engine/state.h"
 #include "mics/log.h"
 

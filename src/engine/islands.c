@@ -25,7 +25,7 @@ mics_status islands_open(mics_engine *engine)
 {
     mics_memory *memory = engine->spec.memory;
     const mics_mesh *mesh = mesh_of(engine);
-    if (mesh->islands == 1 || engine->schedule->meetings == NULL)
+    if (engine->schedule->meetings == NULL)
         return MICS_OK;
     MICS_TRY(MICS_NEW(memory, 1, &engine->islands));
     struct islands *self = engine->islands;

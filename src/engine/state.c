@@ -318,6 +318,32 @@ mics_range unit_range(const mics_engine *engine, int32_t unit, int32_t degree)
     return mics_schedule_unit_range(engine->schedule, unit, engine->rank, degree);
 }
 
+bool meets(const mics_engine *engine, int32_t unit)
+{
+    return engine->islands != NULL && engine->schedule->meetings[unit].anchor >= 0;
+}
+
+float *anchor_of(const mics_engine *engine, int32_t unit)
+{
+    return engine->outer + engine->schedule->meetings[unit].anchor;
+}
+
+float *message_at(const mics_engine *engine, int32_t unit, int32_t state, int32_t degree)
+{
+    const int64_t first =
+        unit_range(engine, unit, engine->schedule->sharding[unit].optimizer).begin;
+    return engine->outer + engine->schedule->meetings[unit].message +
+           state * owned_elems(engine, unit) + unit_range(engine, unit, degree).begin - first;
+}
+
+int64_t met_elems(const mics_engine *engine, int32_t unit)
+{
+    return meets(engine, unit) ? engine->schedule->padded_elems[unit] /
+                                     (mics_schedule_unit_ranks(engine->schedule, unit) *
+                                      engine->schedule->spec.mesh.islands)
+                               : 0;
+}
+
 mics_range unit_elems_of(const mics_engine *engine, int32_t unit, mics_range range)
 {
     const mics_range block = mics_schedule_unit_block(engine->schedule, unit, engine->rank);

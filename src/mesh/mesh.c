@@ -305,6 +305,29 @@ mics_replicas mics_mesh_replicas(const mics_mesh *mesh)
                            .compares_optimizer = s.optimizer < mesh->ranks};
 }
 
+static void keep_partner(const mics_mesh *mesh, int32_t rank, mics_keep *keep)
+{
+    const int32_t per_node = mesh->ranks_per_node, world = mics_mesh_world(mesh);
+    keep->to = (rank + per_node) % world;
+    keep->from = (rank - per_node + world) % world;
+}
+
+// What islands agreed on, and the momentum of that, each rank has a part of that no other has: so each
+// has a file of its own.
+static mics_keep keep_of_island(const mics_mesh *mesh, int32_t rank)
+{
+    const int32_t degree = mesh->sharding.optimizer, inside = rank % mesh->ranks;
+    mics_keep keep = {.files = mics_mesh_world(mesh),
+                      .file = rank,
+                      .part = inside / degree,
+                      .parts = mesh->ranks / degree,
+                      .to = -1,
+                      .from = -1};
+    if (mics_mesh_world(mesh) > mesh->ranks_per_node)
+        keep_partner(mesh, rank, &keep);
+    return keep;
+}
+
 // Ranks that are a multiple of O apart hold the same shard. O divides the ranks of a node, whose
 // ranks then hold every shard equally often, or is a multiple of them: each shard then lies in a node
 // once, and n / O nodes hold it.
@@ -312,12 +335,13 @@ mics_keep mics_mesh_keep(const mics_mesh *mesh, int32_t rank)
 {
     const int32_t degree = mesh->sharding.optimizer, per_node = mesh->ranks_per_node;
     mics_keep keep = {.parts = 1, .to = -1, .from = -1};
+    if (mesh->islands > 1)
+        return keep_of_island(mesh, rank);
     if (degree <= per_node) {
         keep.parts = per_node / degree;
         keep.part = rank % per_node / degree;
     } else if (degree == mesh->ranks) {
-        keep.to = (rank + per_node) % mesh->ranks;
-        keep.from = (rank - per_node + mesh->ranks) % mesh->ranks;
+        keep_partner(mesh, rank, &keep);
     }
     keep.files = degree * keep.parts;
     keep.file = rank % degree * keep.parts + keep.part;

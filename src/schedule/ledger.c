@@ -225,16 +225,23 @@ size_t mics_schedule_node_file_bytes(const mics_mesh *mesh)
     return node_copies(mesh) * FILE_BYTES;
 }
 
+static size_t node_state_bytes(int64_t padded_elems, size_t kept)
+{
+    static const size_t CHUNK = 1 << 20, HASH = 8;
+    const size_t bytes = ((size_t)padded_elems + kept - 1) / kept * sizeof(float);
+    return bytes + (bytes / CHUNK + 1) * HASH + 2 * (size_t)MICS_ALIGNMENT;
+}
+
 size_t mics_schedule_node_unit_bytes(const mics_mesh *mesh, mics_optimizer_kind optimizer,
                                      int64_t padded_elems, int32_t owners)
 {
-    static const size_t UNIT_BYTES = 256, CHUNK = 1 << 20, HASH = 8;
+    static const size_t UNIT_BYTES = 256;
     const size_t states = 1 + (size_t)mics_optimizer_def_get(optimizer)->states;
     const size_t kept = (size_t)owners * (size_t)mics_mesh_keep(mesh, 0).parts;
-    const size_t state_bytes = ((size_t)padded_elems + kept - 1) / kept * sizeof(float);
-    return node_copies(mesh) *
-           (UNIT_BYTES +
-            states * (state_bytes + (state_bytes / CHUNK + 1) * HASH + 2 * (size_t)MICS_ALIGNMENT));
+    size_t bytes = UNIT_BYTES + states * node_state_bytes(padded_elems, kept);
+    if (mesh->islands > 1) // the anchor and its momentum, of which no rank has what another has
+        bytes += UNIT_BYTES + 2 * node_state_bytes(padded_elems, kept * (size_t)mesh->islands);
+    return node_copies(mesh) * bytes;
 }
 
 size_t mics_schedule_node_bytes(const mics_schedule *schedule)

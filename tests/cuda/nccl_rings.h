@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// GPUs for ranks, in turn, with NCCL for the groups of a schedule's collectives.
+// GPUs for ranks: in turn, with NCCL for the groups of a schedule's collectives, or one for all.
 #pragma once
 
 #include "mics/core/engine.h"
@@ -54,4 +54,16 @@ static inline mics_status nccl_open_default(ranks_self *self, const mics_schedul
                                             mics_device **device_out)
 {
     return nccl_open(self, schedule, RANKS_TIMEOUT_S, device_out);
+}
+
+// Several ranks on one GPU: through the host.
+static inline mics_status staged_open(ranks_self *self, const mics_schedule *schedule,
+                                      mics_device **device_out)
+{
+    MICS_TRY(mics_device_cuda_open(0, mics_engine_events(schedule), device_out));
+    const mics_device_comm_spec spec = {.device = *device_out,
+                                        .transport = MICS_TRANSPORT_STAGED,
+                                        .piece_bytes = 4096,
+                                        .timeout_s = RANKS_TIMEOUT_S};
+    return mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm);
 }

@@ -6,17 +6,6 @@
 #include "gpu.h"
 #include "nccl_rings.h"
 
-static mics_status open_staged(ranks_self *self, const mics_schedule *schedule,
-                               mics_device **device_out)
-{
-    MICS_TRY(mics_device_cuda_open(0, mics_engine_events(schedule), device_out));
-    const mics_device_comm_spec spec = {.device = *device_out,
-                                        .transport = MICS_TRANSPORT_STAGED,
-                                        .piece_bytes = 4096,
-                                        .timeout_s = RANKS_TIMEOUT_S};
-    return mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm);
-}
-
 static void test_meetings(void **state)
 {
     (void)state;
@@ -33,7 +22,7 @@ static void test_meetings(void **state)
         of.run.want.masked = false;
         of.run.want.dtype = option % 4 < 2 ? MICS_DTYPE_FP32 : MICS_DTYPE_BF16;
         of.run.want.outer.dtype = option % 3 < 2 ? MICS_COMM_FP32 : MICS_COMM_BF16;
-        of.run.want.open_device = nccl ? nccl_open_default : open_staged;
+        of.run.want.open_device = nccl ? nccl_open_default : staged_open;
         of.run.want.kernels = mics_kernels_cuda();
         ASSERT_OK(mics_memory_open(&memory));
         open_case(memory, &of);

@@ -6,7 +6,7 @@
 
 #include "fixture.h"
 
-enum { MOST_ISLANDS = 8, MOST_STEPS = 24 };
+enum { MAX_ISLANDS = 8, MAX_STEPS = 24 };
 
 typedef struct islands_run {
     fixture_run run;
@@ -17,8 +17,8 @@ typedef struct islands_run {
     bool numeric; // as its loss is not finite; else it is a spike
     int64_t held; // step that the last rank holds; 0: none
     // Out: by island; of whole models, units one after the other.
-    double losses[MOST_ISLANDS][MOST_STEPS], world_losses[MOST_STEPS];
-    float *masters[MOST_ISLANDS], *states[MOST_ISLANDS], *agreed[MOST_ISLANDS];
+    double losses[MAX_ISLANDS][MAX_STEPS], world_losses[MAX_STEPS];
+    float *masters[MAX_ISLANDS], *states[MAX_ISLANDS], *agreed[MAX_ISLANDS];
 } islands_run;
 
 static int32_t islands_of(const islands_run *of)
@@ -88,12 +88,12 @@ typedef struct reference {
     int64_t step;
     int32_t islands;
     mics_memory *memory;
-    mics_thread_world *worlds[MOST_ISLANDS];
-    mics_comm *comms[MOST_ISLANDS];
-    mics_engine *engines[MOST_ISLANDS];
+    mics_thread_world *worlds[MAX_ISLANDS];
+    mics_comm *comms[MAX_ISLANDS];
+    mics_engine *engines[MAX_ISLANDS];
     double *anchor, *momentum; // of the whole model
     double *states;            // means, state by state
-    int64_t counted[16][MOST_ISLANDS];
+    int64_t counted[16][MAX_ISLANDS];
     bool adopts[16][1 + MICS_OPTIMIZER_STATES];
 } reference;
 
@@ -235,7 +235,7 @@ static inline void close_reference(reference *self)
 static inline void take_outer_step(reference *self, int32_t unit, int64_t at)
 {
     const fixture_case *want = &self->of->run.want;
-    const float *masters[MOST_ISLANDS];
+    const float *masters[MAX_ISLANDS];
     double all = 0;
     for (int32_t i = 0; i < self->islands; i++) {
         masters[i] = mics_engine_optimizer_shard_get(self->engines[i], unit).params;
@@ -354,7 +354,7 @@ static inline void compare_with_reference(const islands_run *of, double toleranc
                              : normalises                          ? 0.05
                                                                    : tolerance;
     reference self;
-    reference_source sources[MOST_ISLANDS];
+    reference_source sources[MAX_ISLANDS];
     const bool beside = of->run.want.outer.overlap_steps > 0;
     open_reference(of, &self, sources);
     for (self.step = 1; self.step <= of->steps; self.step++) {

@@ -223,7 +223,9 @@ mics_replicas mics_mesh_replicas(const mics_mesh *mesh);
 
 // What a rank keeps of its optimizer shard in the memory of its node, so that each node keeps what
 // its ranks hold once: ranks of a node that hold the same shard cut it into as many parts. Files are
-// numbered alike on all nodes, and have the same content where several keep them.
+// numbered alike on all nodes, and have the same content where several keep them. Of several islands the
+// ranks of an island that hold the same shard cut it, on whichever nodes they are, and the number of a
+// file is its rank's.
 typedef struct mics_keep {
     int32_t files;       // that all parts of all shards come to
     int32_t file;        // of this rank's part
@@ -233,8 +235,10 @@ typedef struct mics_keep {
     int32_t to, from;
 } mics_keep;
 
-/* What a rank keeps. Losing one of several nodes then loses nothing.     Needs 0 <= rank <
- * mesh->ranks. */
+/* What a rank keeps. Losing one of several nodes then loses nothing.
+ *
+ * Needs:   0 <= rank < mics_mesh_world(mesh).
+ */
 mics_keep mics_mesh_keep(const mics_mesh *mesh, int32_t rank);
 
 /* What such groups are called: "partition group", "partition group, intra-node"; never NULL. */
