@@ -32,6 +32,10 @@ static mics_status check_others(const config *run)
         return mics_json_fail(json, "run.recheck", MICS_ERR_UNSUPPORTED,
                               "is not for local steps: an island cannot run a step again while "
                               "others train on; use false");
+    if (run->run.delta_sync)
+        return mics_json_fail(json, "run.comm_dtype.params", MICS_ERR_UNSUPPORTED,
+                              "\"delta\" is not for local steps: where islands meet, parameters "
+                              "change by more than a step's few ulps; leave it out");
     if (run->run.outer.moments_every > 0 && run->run.state_dtype != MICS_STATE_FP32)
         return mics_json_fail(json, "outer.moments_every", MICS_ERR_UNSUPPORTED,
                               "is %d, and optimizer.params.state_dtype \"%s\": means are of "

@@ -186,6 +186,9 @@ static mics_status check_outer(const mics_schedule_spec *spec)
                          (int)outer->moments_every, mics_state_dtype_text(spec->state_dtype));
     if (spec->all_reduces)
         return mics_fail(MICS_ERR_INVALID, "all_reduces is of systems that have no islands");
+    if (spec->delta_sync)
+        return mics_fail(MICS_ERR_INVALID, "delta_sync is not for islands, which rewrite "
+                                           "parameters where they meet");
     return MICS_OK;
 }
 

@@ -179,6 +179,10 @@ static void test_refused(void **state)
                   "\"run\": {\"steps\": 9, \"recheck\": true}, "
                   "\"train_micro_batch_size_per_gpu\": 4" OUTER("") "}",
                   MICS_ERR_UNSUPPORTED, "run.recheck: is not for local steps");
+    check_refused("{\"model\": {\"config\": \"model.json\"}, \"data\": {\"train\": [\"a.txt\"]}, "
+                  "\"run\": {\"steps\": 9, \"precision\": \"bf16\", \"comm_dtype\": {\"params\": "
+                  "\"delta\"}}, \"train_micro_batch_size_per_gpu\": 4" OUTER("") "}",
+                  MICS_ERR_UNSUPPORTED, "\"delta\" is not for local steps");
 }
 
 // A file that does not say it keeps it; another one says 0.

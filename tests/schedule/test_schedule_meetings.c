@@ -724,7 +724,7 @@ static void test_refusals(void **state)
     static const struct {
         mics_outer outer;
         bool whole; // one island
-        bool all_reduces;
+        bool all_reduces, delta_sync;
         mics_state_dtype states;
         const char *said;
     } refusals[] = {
@@ -746,6 +746,7 @@ static void test_refusals(void **state)
          .states = MICS_STATE_8BIT,
          .said = "states that meet are held as fp32"},
         {.outer = {.every = 4, .fragments = 1}, .all_reduces = true, .said = "all_reduces"},
+        {.outer = {.every = 4, .fragments = 1}, .delta_sync = true, .said = "delta_sync"},
     };
     mics_memory *memory = NULL;
     ASSERT_OK(mics_memory_open(&memory));
@@ -757,6 +758,7 @@ static void test_refusals(void **state)
         if (refusals[i].whole)
             ASSERT_OK(mics_mesh_init(8, 4, (mics_sharding){2, 2, 2}, &spec.mesh));
         spec.all_reduces = refusals[i].all_reduces;
+        spec.delta_sync = refusals[i].delta_sync;
         spec.state_dtype = refusals[i].states;
         capture_begin(&seen);
         const mics_status status = mics_schedule_open(memory, &spec, &s);

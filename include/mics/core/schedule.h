@@ -393,7 +393,8 @@ typedef struct mics_schedule_spec {
     mics_preference preference;
     mics_outer outer; // of a mesh of several islands
     // Inter-node parameter sync sends changes of bf16 numbers, coded without loss (comm/delta): bits
-    // are the same. Needs MIXED; else the schedule's own spec says false. To run, not on accelerators.
+    // are the same. Needs MIXED; else the schedule's own spec says false. Not with islands; to run, not on
+    // accelerators.
     bool delta_sync;
     // (optional) A schedule of the same model, batch, precision, accelerator, recompute, offload_units,
     // optimizer, state_dtype, preference and evaluation_only, whose activation offsets are taken over: most
