@@ -8,7 +8,7 @@
 
 enum { NCCL_RINGS_MOST = MICS_AXES * MICS_SCOPES, NCCL_RANKS_MOST = 8 };
 
-// This rank's group of each kind, on the channel of its stream.
+// This rank's group of each kind, on the channel of its stream. What goes over the world goes by the host.
 static inline int32_t nccl_rings(const mics_schedule *schedule, int32_t rank,
                                  mics_comm_group *rings, int32_t *blocks)
 {
@@ -22,7 +22,7 @@ static inline int32_t nccl_rings(const mics_schedule *schedule, int32_t rank,
         int32_t *block_of = blocks + count * mics_mesh_world(mesh);
         for (int32_t member = 0; member < group.size; member++)
             block_of[member] = mics_mesh_block(mesh, axis, scope, mics_group_rank(group, member));
-        if (group.size > 1 &&
+        if (group.size > 1 && axis != MICS_AXIS_WORLD &&
             (!part || group.size < mics_mesh_group(mesh, axis, MICS_SCOPE_WHOLE, rank).size))
             rings[count++] =
                 (mics_comm_group){.group = group,
