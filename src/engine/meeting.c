@@ -26,7 +26,8 @@ static void change(mics_engine *engine, const mics_step *step)
                              engine->schedule->padded_elems[unit] / ranks);
 }
 
-// Where no island has trained since the units met, there is no mean.
+// Where no island has trained since the units met, there is no mean. A step that is held is taken again
+// from the state before it: what meets beside it counts for nothing.
 static void take_outer_step(mics_engine *engine, const mics_step *step)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
@@ -42,7 +43,7 @@ static void take_outer_step(mics_engine *engine, const mics_step *step)
         .lr = engine->spec.outer_lr,
         .decay = engine->spec.outer_momentum};
     call_before_update(engine);
-    if (call.weights > 0)
+    if (call.weights > 0 && !islands_held(engine))
         engine->ops->meet_step(&at, &call);
 }
 
@@ -55,7 +56,7 @@ void round_params(const mics_engine *engine, int32_t unit)
 }
 
 // Without a mean anchors and states stay: the message is then what rounding had left over.
-static void adopt(mics_engine *engine, const mics_step *step)
+static void take_over(mics_engine *engine, const mics_step *step)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     const mics_device *device = engine->device;
@@ -74,6 +75,12 @@ static void adopt(mics_engine *engine, const mics_step *step)
     if (step->state == 0)
         round_params(engine, unit);
     scrub_store(engine, unit);
+}
+
+static void adopt(mics_engine *engine, const mics_step *step)
+{
+    if (!islands_held(engine))
+        take_over(engine, step);
     pthread_mutex_lock(&engine->mutex);
     engine->islands->left--;
     pthread_mutex_unlock(&engine->mutex);
