@@ -75,13 +75,6 @@ static void count_sent(mics_engine *engine, const mics_traffic *before)
     by_all->inter += engine->unsent_by_all.inter;
 }
 
-// The next training step. One that was held is taken again.
-static int64_t next_step(const mics_engine *engine)
-{
-    const bool again = engine->islands != NULL && engine->islands->own.verdict == MICS_VERDICT_HELD;
-    return engine->step + !again;
-}
-
 // What completes the newest step, with the meetings of `number`.
 static mics_status run_completion(mics_engine *engine, int64_t number)
 {
@@ -109,7 +102,7 @@ mics_status mics_engine_complete(mics_engine *engine)
                          "the schedule is for evaluation only; fill the whole shards");
     mics_comm_count_get(engine->spec.comm, &before);
     const bool beside = engine->schedule->spec.outer.overlap_steps > 0;
-    const mics_status status = run_completion(engine, beside ? 0 : next_step(engine));
+    const mics_status status = run_completion(engine, beside ? 0 : islands_next_step(engine));
     engine->completions.count++;
     engine->completions.updates += engine->brings_back;
     count_sent(engine, &before);
@@ -132,7 +125,7 @@ mics_status mics_engine_meet(mics_engine *engine)
     self->window = -1;
     count_sent(engine, &before);
     MICS_TRY(status);
-    const int64_t next = next_step(engine);
+    const int64_t next = islands_next_step(engine);
     self->met = next > self->met ? next : self->met;
     return mics_engine_complete(engine);
 }

@@ -128,12 +128,26 @@ static void end_window(mics_engine *engine, int32_t window)
         engine->islands->counted[window * islands + island] = 0;
 }
 
+bool islands_held(const mics_engine *engine)
+{
+    return engine->schedule->spec.outer.overlap_steps > 0 &&
+           (engine->islands->told & TOLD_HOLD) != 0;
+}
+
+int64_t islands_next_step(const mics_engine *engine)
+{
+    const bool again = engine->islands != NULL && engine->islands->own.verdict == MICS_VERDICT_HELD;
+    return engine->step + !again;
+}
+
 void islands_end(mics_engine *engine)
 {
     struct islands *self = engine->islands;
     const mics_meeting *meetings = engine->schedule->meetings;
     if (self == NULL)
         return;
+    if (islands_held(engine))
+        self->number = 0;
     if (self->window >= 0)
         end_window(engine, self->window);
     for (int32_t u = 0; u < engine->schedule->spec.model->unit_count; u++) {
@@ -144,7 +158,7 @@ void islands_end(mics_engine *engine)
             end_window(engine, meetings[u].window);
     }
     self->met = self->number > self->met ? self->number : self->met;
-    expect_adoptions(engine, engine->step + 1);
+    expect_adoptions(engine, islands_next_step(engine));
 }
 
 float islands_weights(const mics_engine *engine, int32_t unit)

@@ -13,8 +13,14 @@ void islands_close(mics_engine *engine);
  * they are; 0: none. */
 void islands_begin(mics_engine *engine, int64_t number);
 
-/* Behind it: they are done. */
+/* Behind it: they are done, unless islands_held. */
 void islands_end(mics_engine *engine);
+
+/* Whether meetings run beside a step that is held. AGREE_WORLD is done. */
+bool islands_held(const mics_engine *engine);
+
+/* The next training step. One that was held is taken again. */
+int64_t islands_next_step(const mics_engine *engine);
 
 /* Whether a step of a meeting runs. */
 bool meeting_runs(const mics_engine *engine, const mics_step *step);

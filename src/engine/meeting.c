@@ -26,7 +26,8 @@ static void change(mics_engine *engine, const mics_step *step)
                              engine->schedule->padded_elems[unit] / ranks);
 }
 
-// Where no island has trained since the units met, they stay where they are.
+// Where no island has trained since the units met, there is no mean. A step that is held is taken again
+// from the state before it: what meets beside it counts for nothing.
 static void take_outer_step(mics_engine *engine, const mics_step *step)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
@@ -42,7 +43,7 @@ static void take_outer_step(mics_engine *engine, const mics_step *step)
         .lr = engine->spec.outer_lr,
         .decay = engine->spec.outer_momentum};
     call_before_update(engine);
-    if (call.weights > 0)
+    if (call.weights > 0 && !islands_held(engine))
         engine->ops->meet_step(&at, &call);
 }
 
@@ -54,25 +55,32 @@ void round_params(const mics_engine *engine, int32_t unit)
         engine->ops->round(&at, held.params, held.masters, owned_elems(engine, unit));
 }
 
-// States of which nothing is known stay: islands that have not trained have no mean.
-static void adopt(mics_engine *engine, const mics_step *step)
+// Without a mean anchors and states stay: the message is then what rounding had left over.
+static void take_over(mics_engine *engine, const mics_step *step)
 {
     const mics_exec at = exec_on(engine, MICS_STREAM_COMPUTE);
     const mics_device *device = engine->device;
     const int32_t unit = step->unit, degree = engine->schedule->sharding[unit].optimizer;
     const int64_t elems = owned_elems(engine, unit);
-    float *held = held_of(engine, unit, step->state);
+    float *held = held_of(engine, unit, step->state), *anchor = anchor_of(engine, unit);
     const float *message = message_at(engine, unit, step->state, degree);
+    const bool trained = islands_weights(engine, unit) > 0;
     call_before_update(engine);
     scrub_check(engine, unit);
-    if (step->state == 0)
-        engine->ops->meet_adopt(&at, held, anchor_of(engine, unit), message, elems);
-    else if (islands_weights(engine, unit) > 0)
-        device->ops->copy(device->ctx, MICS_STREAM_COMPUTE, held, message,
-                          (size_t)elems * sizeof(float));
+    if (step->state == 0 && trained)
+        engine->ops->meet_adopt(&at, held, anchor, message, elems);
+    else if (step->state == 0 || trained)
+        device->ops->copy(device->ctx, MICS_STREAM_COMPUTE, held,
+                          step->state == 0 ? anchor : message, (size_t)elems * sizeof(float));
     if (step->state == 0)
         round_params(engine, unit);
     scrub_store(engine, unit);
+}
+
+static void adopt(mics_engine *engine, const mics_step *step)
+{
+    if (!islands_held(engine))
+        take_over(engine, step);
     pthread_mutex_lock(&engine->mutex);
     engine->islands->left--;
     pthread_mutex_unlock(&engine->mutex);

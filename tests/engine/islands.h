@@ -502,6 +502,25 @@ static inline mics_status check_alike(mics_engine *engine)
     return MICS_OK;
 }
 
+// Units that have just met stay where they are.
+static inline mics_status meet_again(const islands_run *of, mics_engine *engine, int32_t rank)
+{
+    const float *agreed = of->agreed[rank / of->run.want.island_ranks];
+    int64_t at = 0;
+    MICS_TRY(mics_engine_meet(engine));
+    MICS_TRY(mics_engine_download(engine));
+    for (int32_t u = 0; u < of->run.model->unit_count; u++) {
+        const mics_engine_optimizer_shard held = mics_engine_optimizer_shard_get(engine, u);
+        for (int64_t i = held.range.begin;
+             i < held.range.end &&
+             rank % of->run.want.island_ranks < of->run.want.sharding.optimizer;
+             i++)
+            RANKS_EXPECT(held.params[i - held.range.begin] == agreed[at + i]);
+        at += of->run.model->units[u].elems;
+    }
+    return check_alike(engine);
+}
+
 static inline mics_status finish(islands_run *of, mics_engine *engine, int32_t rank)
 {
     const int32_t island = rank / of->run.want.island_ranks;
@@ -516,7 +535,8 @@ static inline mics_status finish(islands_run *of, mics_engine *engine, int32_t r
     MICS_TRY(mics_engine_meet(engine));
     MICS_TRY(mics_engine_download(engine));
     collect(of, engine, rank, of->agreed[island], NULL);
-    return check_alike(engine);
+    MICS_TRY(check_alike(engine));
+    return meet_again(of, engine, rank);
 }
 
 static inline mics_status open_engine(ranks_self *self, islands_run *of, mics_engine **engine_out)
