@@ -13,11 +13,6 @@ static void add_kind(mics_simulated_kind *mean, const mics_simulated_kind *kind,
     mean->busy_us += share * kind->busy_us;
     mean->exposed_us += share * kind->exposed_us;
     mean->critical_us += share * kind->critical_us;
-    if (kind->steps <= mean->steps)
-        return;
-    mean->steps = kind->steps;
-    mean->tier = kind->tier;
-    mean->limit = kind->limit;
 }
 
 static void add_step(mics_simulation *mean, const mics_simulation *s, double share)
@@ -25,7 +20,6 @@ static void add_step(mics_simulation *mean, const mics_simulation *s, double sha
     mean->step_us += share * s->step_us;
     mean->compute_us += share * s->compute_us;
     mean->exposed_us += share * s->exposed_us;
-    mean->exposed_inter_us += share * s->exposed_inter_us;
     mean->overhead_us += share * s->overhead_us;
     mean->flops += share * s->flops;
     for (int stream = 0; stream < MICS_STREAMS; stream++)
@@ -47,7 +41,6 @@ typedef struct period {
     const mics_cluster *cluster;
     mics_simulate_options options;
     mics_simulation mean;
-    double longest_us;
 } period;
 
 // `count` training steps that are all like this one.
@@ -59,7 +52,6 @@ static mics_status add_steps(period *p, int64_t number, int32_t count)
     p->options.number = number;
     MICS_TRY(mics_simulate(p->memory, p->schedule, p->cluster, &p->options, &one));
     add_step(&p->mean, one, (double)count / mics_schedule_period(p->schedule));
-    p->longest_us = one->step_us > p->longest_us ? one->step_us : p->longest_us;
     mics_simulation_close(one);
     return MICS_OK;
 }
@@ -76,7 +68,7 @@ static int64_t first_meeting(const mics_schedule *schedule, int32_t window)
 
 mics_status mics_simulate_period(mics_memory *memory, const mics_schedule *schedule,
                                  const mics_cluster *cluster, const mics_simulate_options *options,
-                                 mics_simulation **mean_out, double *longest_us_out)
+                                 mics_simulation **mean_out)
 {
     const mics_outer *outer = &schedule->spec.outer;
     const int32_t windows = mics_schedule_windows(schedule);
@@ -84,8 +76,6 @@ mics_status mics_simulate_period(mics_memory *memory, const mics_schedule *sched
     period p = {.memory = memory, .schedule = schedule, .cluster = cluster};
     p.options = options != NULL ? *options : (mics_simulate_options){0};
     p.mean.memory = memory;
-    for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++)
-        p.mean.kinds[i / MICS_STAGES][i % MICS_STAGES].tier = -1;
     MICS_TRY(add_steps(&p, 1, mics_schedule_period(schedule) - windows * rounds));
     for (int32_t window = 0; window < windows; window++) {
         const int64_t first = first_meeting(schedule, window);
@@ -94,7 +84,5 @@ mics_status mics_simulate_period(mics_memory *memory, const mics_schedule *sched
     }
     MICS_TRY(MICS_NEW(memory, 1, mean_out));
     **mean_out = p.mean;
-    if (longest_us_out != NULL)
-        *longest_us_out = p.longest_us;
     return MICS_OK;
 }

@@ -64,8 +64,6 @@ static void add_exposed(const simulator *sim, mics_simulation *result, int32_t s
         return;
     kind_of(result, &sim->list->steps[step])->exposed_us += exposed_us;
     result->exposed_us += exposed_us;
-    if (sim->list->steps[step].stream == MICS_STREAM_INTER)
-        result->exposed_inter_us += exposed_us;
     *now_io += exposed_us;
 }
 

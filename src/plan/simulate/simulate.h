@@ -81,7 +81,6 @@ typedef struct mics_simulation {
     double step_us;    // = compute_us + exposed_us + overhead_us; = the critical_us and overhead_us
     double compute_us; // busy_us of the computing kinds
     double exposed_us; // computation waited, for whatever kind
-    double exposed_inter_us;        // of it, for inter-node collectives
     double overhead_us;             // the cluster's step_overhead_us
     double stream_us[MICS_STREAMS]; // that each stream is busy
     mics_simulated_kind kinds[MICS_STEP_KINDS][MICS_STAGES];
@@ -120,13 +119,13 @@ void mics_simulation_close(mics_simulation *simulation);
 /* The mean of a period of local steps: simulates a training step in which nothing meets, and each one
  * that differs. Without local steps it is mics_simulate.
  *
- * Of the mean `steps` is 0 and `times` NULL; a kind's steps, tier and limit are of the training step
- * that has most of them. `options->number` does not count.
- * Needs, returns, owns: as mics_simulate. *longest_us_out (may be NULL): the longest training step.
+ * Of the mean `times` is NULL, and 0 what is not a sum: steps, tiers and limits. `options->number` does
+ * not count.
+ * Needs, returns, owns: as mics_simulate.
  */
 mics_status mics_simulate_period(mics_memory *memory, const mics_schedule *schedule,
                                  const mics_cluster *cluster, const mics_simulate_options *options,
-                                 mics_simulation **mean_out, double *longest_us_out);
+                                 mics_simulation **mean_out);
 
 /* The part that a kind of step belongs to.   Needs: a valid kind. */
 mics_part mics_part_of(mics_step_kind kind);
