@@ -96,7 +96,8 @@ static void set_speed(mics_cluster *cluster, double gbit_per_s)
 static mics_status find_network(const mics_planner *planner, const mics_plan_entry *local,
                                 double *gbit_per_s_out)
 {
-    static const double speeds[] = {0, 1, 2.5, 5, 10, 25, 50, 100, 200, 400, 800, 1600, 3200};
+    static const double speeds[] = {0,  0.1, 0.25, 0.5, 1,   2.5, 5,    10,
+                                    25, 50,  100,  200, 400, 800, 1600, 3200};
     const mics_plan_space space = {.fitting_only = true};
     int low = 0, high = sizeof speeds / sizeof speeds[0];
     while (high - low > 1) {

@@ -50,7 +50,7 @@ static void draw(setting *s, int32_t index)
     s->precision = index % 5 == 4 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32;
     s->gather = index % 7 == 3 ? MICS_COMM_BF16 : MICS_COMM_FP32;
     s->reduce = index % 7 == 5 ? MICS_COMM_BF16 : MICS_COMM_FP32;
-    s->second_hop = (mics_comm_dtype)(index % 11 < MICS_COMM_DTYPES ? index % 11 : MICS_COMM_FP32);
+    s->second_hop = (mics_comm_dtype)(index % 11 <= MICS_COMM_INT8 ? index % 11 : MICS_COMM_FP32);
     if (s->nodes > 1 && s->per_node > 2) // packed sums may send more than whole ones: refused
         s->reduce = s->second_hop = MICS_COMM_FP32;
     s->cores = index % 4 == 2 ? 2 : 0;

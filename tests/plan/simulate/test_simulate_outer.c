@@ -94,6 +94,27 @@ static void test_mean_is_of_all_steps(void **state)
     }
 }
 
+// What goes through the links is what the ledgers count: the same for each node, as islands are of a node.
+static void test_links_carry_what_is_counted(void **state)
+{
+    (void)state;
+    for (int form = 0; form < FORMS; form++) {
+        for (size_t s = 0; s < sizeof shardings / sizeof shardings[0]; s++) {
+            world w;
+            mics_simulation *mean = NULL;
+            world_open_islands(&w, 4, shardings[s], forms[form]);
+            mean_us(&w, &mean);
+            const double period = mics_schedule_period(w.schedule);
+            const mics_bytes met = mics_schedule_meeting_bytes(w.schedule);
+            const mics_bytes sent = mics_schedule_all_bytes(w.schedule, MICS_PHASE_TRAIN);
+            assert_near("bytes of a period and node", mean->tier_bytes[1] * period,
+                        ((double)met.inter + period * (double)sent.inter) / 4, 1e-12);
+            mics_simulation_close(mean);
+            world_close(&w);
+        }
+    }
+}
+
 // Without local steps a period is one step, with the same bits.
 static void test_one_island_is_as_ever(void **state)
 {
@@ -223,6 +244,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mean_is_of_all_steps),
+        cmocka_unit_test(test_links_carry_what_is_counted),
         cmocka_unit_test(test_one_island_is_as_ever),
         cmocka_unit_test(test_rare_meetings_are_nodes_apart),
         cmocka_unit_test(test_overlap_hides_meetings),
