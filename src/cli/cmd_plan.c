@@ -16,7 +16,7 @@ typedef struct plan_options {
     int32_t top;
     // Below 0: not given. GB/s: 0.
     double reserve_gib, failures, restart_s, preemptions, checkpoint_gb_per_s;
-    bool json, list, wide, quiet;
+    bool json, list, local, wide, quiet;
 } plan_options;
 
 enum { MAX_DEGREE = 1 << 20, MAX_RESERVE_GIB = 1 << 16 };
@@ -46,6 +46,8 @@ static const cli_option flags[] = {
     {"spot-price", CLI_POSITIVE, "USD", "of a spot node and hour",
      AT(goal.losses.spot_usd_per_node_hour), 0, 100000},
     {"preemptions-per-node-day", CLI_REAL, "X", "of a spot node", AT(preemptions), 0, 10000},
+    {"local", CLI_FLAG, NULL, "plan local steps too (outer), as a training of its own", AT(local),
+     0, 0},
     {"list", CLI_FLAG, NULL, "print the catalogue's clusters", AT(list), 0, 0},
     {"top", CLI_COUNT, "N", "plans to show; default 5", AT(top), 1, 100},
     {"precision", CLI_TEXT, "WHAT",
@@ -107,6 +109,8 @@ static mics_status plan_once(const mics_plan *plan, const plan_options *options)
         status = mics_plan_check_degrees(plan, &found);
     if (status == MICS_OK && found.result->count == 0)
         status = mics_plan_fail_fit(plan, &found);
+    if (status == MICS_OK && options->local)
+        status = mics_planner_local(found.planner, &found.result->entries[0].choice, &found.local);
     if (status == MICS_OK)
         cli_plan_found(&report, plan, &found, &options->goal, options->wide);
     mics_plan_found_close(&found);
@@ -201,6 +205,9 @@ static mics_status plan(cli_call *call, plan_options *options, mics_progress **w
     if (options->svg != NULL && options->sweep == NULL && !is_several(options))
         return mics_fail(MICS_ERR_INVALID, "--svg draws a sweep, or several clusters; give --sweep "
                                            "nodes=1..64 or P, or another --cluster");
+    if (options->local && (options->sweep != NULL || is_several(options)))
+        return mics_fail(MICS_ERR_INVALID, "--local is of one cluster and number of nodes, as in "
+                                           "--cluster p4d.24xlarge:8");
     if (is_several(options))
         return compare_clusters(call, options, work);
     spec->cluster = options->clusters.items[0];

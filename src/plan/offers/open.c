@@ -314,8 +314,8 @@ static void warn_guess(const mics_plan *plan, const mics_plan_spec *spec, const 
 static void log_outer(const mics_plan *plan)
 {
     if (plan->run->outer.every > 0)
-        mics_log(MICS_LOG_INFO, "outer: these plans have no local steps; mics explain says what "
-                                "those of the run file send and take");
+        mics_log(MICS_LOG_INFO, "outer: plans are of synchronous training, but for the run file's "
+                                "own row; --local plans local steps");
 }
 
 // A family that cannot be trained yet is planned by its shapes.

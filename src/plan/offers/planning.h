@@ -88,6 +88,7 @@ typedef struct mics_plan_found {
     bool has_file;         // what it says can be honoured there
     mics_plan_entry twice; // of mics_plan_find_twice
     bool has_twice;
+    mics_plan_local local; // of mics_planner_local, where that is asked for
 } mics_plan_found;
 
 /* The best plans, the baselines and the run file's own choice, each with its reasons. Where nothing

@@ -68,8 +68,8 @@ static mics_cost_use use_of(const mics_planner *planner, const mics_collective *
 {
     const mics_cluster *cluster = &planner->request.cluster;
     if (direct)
-        return mics_cost_direct(cluster, planner->ranks, c);
-    return mics_cost_collective(cluster, planner->ranks, c);
+        return mics_cost_direct(cluster, planner->world, c);
+    return mics_cost_collective(cluster, planner->world, c);
 }
 
 // What counts nothing, but runs beside others.
@@ -449,7 +449,7 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
     for (int t = 0; t < cluster->tier_count; t++)
         us = larger(us, sum.busy_us[t]);
     if (cluster->cores > 0)
-        us = larger(us, planner->ranks * (compute_us * planner->request.threads + sum.core_us) /
+        us = larger(us, planner->world * (compute_us * planner->request.threads + sum.core_us) /
                             cluster->cores);
     *us_out = us + boundary_us + cluster->step_overhead_us;
     return MICS_OK;

@@ -8,7 +8,8 @@
 static mics_collective asked(const mics_schedule *schedule, const mics_cluster *cluster,
                              mics_collective_kind kind, mics_group group, double block_bytes)
 {
-    const double threads = (double)schedule->spec.mesh.ranks * schedule->spec.batch.threads;
+    const double threads =
+        (double)mics_mesh_world(&schedule->spec.mesh) * schedule->spec.batch.threads;
     return (mics_collective){.kind = kind,
                              .group = group,
                              .block_bytes = block_bytes,
@@ -19,7 +20,7 @@ static mics_cost_use price(const mics_schedule *schedule, const mics_cluster *cl
                            mics_collective_kind kind, mics_group group, double block_bytes)
 {
     const mics_collective one = asked(schedule, cluster, kind, group, block_bytes);
-    return mics_cost_collective(cluster, schedule->spec.mesh.ranks, &one);
+    return mics_cost_collective(cluster, mics_mesh_world(&schedule->spec.mesh), &one);
 }
 
 static mics_cost_use times(mics_cost_use use, double count)
@@ -45,7 +46,7 @@ static mics_cost_use direct_use(const mics_schedule *schedule, const mics_cluste
     const double chunks = chunk < elems ? ceil((double)elems / (double)chunk) : 1;
     const mics_collective one =
         asked(schedule, cluster, MICS_COLLECTIVE_SEND, group, (double)step->block_bytes / chunks);
-    return times(mics_cost_direct(cluster, schedule->spec.mesh.ranks, &one), chunks);
+    return times(mics_cost_direct(cluster, mics_mesh_world(&schedule->spec.mesh), &one), chunks);
 }
 
 // ---- what the thread does beside ----
