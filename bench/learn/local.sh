@@ -26,7 +26,7 @@ out=$(cd "$out" && pwd)
 
 # "MODEL OPTIMIZER ISLANDS EVERY DTYPE FRAGMENTS OVERLAP SEED"; one island is synchronous training. Some come twice.
 cases() {
-    local optimizer seed
+    local seed
     echo "3m AdamW 1 0 fp32 1 0 1"
     echo "3m AdamW 4 30 fp32 1 0 1"
     echo "3m AdamW 4 30 int4 1 0 1"
