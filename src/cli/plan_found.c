@@ -409,10 +409,9 @@ static void print_take(printer *r, const mics_plan_local *local)
 {
     const int32_t every = local->entries[local->take].outer.every;
     const bool pays = local->gbit_per_s > 0;
-    printer_wrapped(r, 0,
-                    "H = %d is %sat least 5 %% faster than synchronous plans on networks of "
-                    "up to %g Gb/s a node.",
-                    (int)every, pays ? "" : "nowhere ", pays ? local->gbit_per_s : 3200);
+    const short_text upto = text_of("networks of up to %g", local->gbit_per_s);
+    printer_wrapped(r, 0, "H = %d is 5 %% faster than synchronous plans on %s Gb/s a node.",
+                    (int)every, pays ? upto.text : "no network of 0.1 to 3200");
     printer_wrapped(r, 0, "Validation loss over that of synchronous training, as published: %s.",
                     published_losses);
     PRINTER_ROW(r, cell_int("take", every),
