@@ -9,7 +9,8 @@ as float32. The tests read the files and need no Python. tests/golden/README.md 
 tensor is.
 
 A meeting: DiLoCo, arXiv:2311.08105, algorithm 1, with the mean over replicas weighted by tokens.
-Fragments and overlap: Streaming DiLoCo, arXiv:2501.18512, in the form of docs/local-steps.md.
+Fragments and overlap: Streaming DiLoCo, arXiv:2501.18512, in the form of docs/local-steps.md; means
+of the optimizer's states: DES-LOC, arXiv:2505.22549.
 
     pip install torch numpy safetensors
     tools/make_islands_golden.py [OUT]         # OUT: tests/golden of this repository
@@ -37,11 +38,12 @@ CONFIG = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_s
           "max_position_embeddings": 19, "rms_norm_eps": NORM_EPS, "rope_theta": THETA,
           "tie_word_embeddings": False}
 
-PLAIN = dict(muon=False, every=4, fragments=1, overlap=0, lr=0.7, momentum=0.9)
+PLAIN = dict(muon=False, every=4, fragments=1, overlap=0, moments_every=0, lr=0.7, momentum=0.9)
 CASES = {"adamw": PLAIN,
          "adamw_beside": PLAIN | dict(fragments=2, overlap=2),
          "muon": PLAIN | dict(muon=True, every=3),
          "muon_beside": PLAIN | dict(muon=True, every=5, fragments=2, overlap=2),
+         "moments": PLAIN | dict(fragments=2, overlap=1, moments_every=2),
          "average": PLAIN | dict(every=1, lr=1.0, momentum=0.0)}
 
 
@@ -143,6 +145,12 @@ class Replica:
         self.counted = [c + count for c in self.counted]
         return loss.item()
 
+    def states(self, name):
+        """What optimizers keep of a weight, by their names for it."""
+        weight = self.weights[name]
+        found = next(o.state[weight] for o in self.optimizers if weight in o.state)
+        return {key: value for key, value in found.items() if key != "step"}
+
     def update(self):
         for optimizer in self.optimizers:
             optimizer.step()
@@ -172,6 +180,8 @@ class Meetings:
         for name, weight in weights.items():
             elems[unit_of(name)] += weight.numel()
         self.offsets = offsets(case, elems)
+        self.meetings = [0] * (LAYERS + 2)  # by unit: that there were
+        self.means = {}  # by name: of the states that meet now
 
     def due(self, step):
         """Units that the state after this step meets in."""
@@ -192,12 +202,29 @@ class Meetings:
         for replica in self.replicas:
             replica.counted = [0 if u in units else c for u, c in enumerate(replica.counted)]
 
+    def mean_states(self, units):
+        """Each `moments_every`-th meeting of a unit, with its tokens before the outer step."""
+        every = self.case["moments_every"]
+        self.meetings = [count + (u in units) for u, count in enumerate(self.meetings)]
+        self.means = {}
+        for name in self.anchor:
+            unit = unit_of(name)
+            if unit not in units or every == 0 or self.meetings[unit] % every != 0:
+                continue
+            counts = [r.counted[unit] for r in self.replicas]
+            states = [r.states(name) for r in self.replicas]
+            self.means[name] = {key: sum(c / sum(counts) * s[key] for c, s in zip(counts, states))
+                                for key in states[0]}
+
     def adopt(self, units):
         with torch.no_grad():
             for replica in self.replicas:
                 for name, weight in replica.weights.items():
                     if unit_of(name) in units:
                         weight.copy_(self.anchor[name])
+                for name, means in self.means.items():
+                    for key, mean in means.items():
+                        replica.states(name)[key].copy_(mean)
 
 
 def train(case, weights, inputs, targets):
@@ -207,6 +234,7 @@ def train(case, weights, inputs, targets):
     losses = []
     for step in range(PERIODS * case["every"]):
         units = meetings.due(step)
+        meetings.mean_states(units)
         meetings.meet(units)
         if case["overlap"] == 0:
             meetings.adopt(units)

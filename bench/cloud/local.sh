@@ -68,7 +68,7 @@ steps_of() { # SHARDING
     case $1 in 'outer('*) echo "$steps" ;; *) echo $((steps / 6 > 0 ? steps / 6 : 1)) ;; esac
 }
 
-# Over the steps that count: tokens/s, step_ms, MB that all ranks sent between nodes in a step, ms that rank 0 waited in
+# Over the steps that count: tokens/s, step_ms, MB that all ranks sent inter-node in a step, ms that rank 0 waited in
 # all, and for meetings.
 figures() { # NAME STEPS
     awk -v last=$((2 + $2)) '

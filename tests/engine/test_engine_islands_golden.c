@@ -20,14 +20,15 @@ static const struct {
     {8, 4, {1, 1, 2}, 1}, {8, 2, {1, 1, 1}, 1}, {8, 1, {1, 2, 2}, 1},
 };
 
-static const char *const cases[] = {"adamw", "adamw_beside", "muon", "muon_beside", "average"};
+static const char *const cases[] = {"adamw",       "adamw_beside", "muon",
+                                    "muon_beside", "moments",      "average"};
 
 typedef struct hyper {
     float lr, beta1, beta2, eps, weight_decay, clip, muon_momentum;
 } hyper;
 
 typedef struct outer {
-    float muon, every, fragments, overlap_steps, lr, momentum;
+    float muon, every, fragments, overlap_steps, moments_every, lr, momentum;
 } outer;
 
 typedef struct islands_golden {
@@ -188,7 +189,8 @@ static void open_schedule(islands_golden *of, int mesh)
         .optimizer = of->outer.muon > 0 ? MICS_OPTIMIZER_MUON : MICS_OPTIMIZER_ADAMW,
         .outer = {.every = (int32_t)of->outer.every,
                   .fragments = (int32_t)of->outer.fragments,
-                  .overlap_steps = (int32_t)of->outer.overlap_steps}};
+                  .overlap_steps = (int32_t)of->outer.overlap_steps,
+                  .moments_every = (int32_t)of->outer.moments_every}};
     ASSERT_OK(mics_mesh_init(ranks, meshes[mesh].nodes, meshes[mesh].sharding, &spec.mesh));
     ASSERT_OK(mics_mesh_part_islands(&spec.mesh, island));
     ASSERT_OK(mics_schedule_open(of->files.memory, &spec, &of->schedule));

@@ -191,7 +191,7 @@ static void test_odd_micro_batch(void **state)
 
 // ---- what a buyer asks ----
 
-static void assert_near(double value, double expected, double tolerance)
+static void assert_close(double value, double expected, double tolerance)
 {
     if (fabs(value - expected) > tolerance)
         fail_msg("%.12g is not %.12g", value, expected);
@@ -209,14 +209,14 @@ static void test_offer(void **state)
     mics_plan_goal goal = {.tokens = 8.64e10, .days = 2.1, .losses = none};
     mics_plan_offer offer = mics_plan_offer_get(plan, 2, &entry, &goal);
     assert_int_equal(offer.ranks, 16);
-    assert_near(offer.step_s.typical, 2, 1e-9);
-    assert_near(offer.step_s.low, 2 * chip->step_low, 1e-9);
-    assert_near(offer.step_s.high, 2 * chip->step_high, 1e-9);
+    assert_close(offer.step_s.typical, 2, 1e-9);
+    assert_close(offer.step_s.low, 2 * chip->step_low, 1e-9);
+    assert_close(offer.step_s.high, 2 * chip->step_high, 1e-9);
     assert_true(chip->step_low < 1 && chip->step_high > 1);
     assert_true(offer.unpublished == NULL && offer.published_rows == chip->published_rows);
-    assert_near(offer.days.typical, 2, 1e-9);
-    assert_near(offer.usd.typical, 2 * usd_per_day, 1e-6);
-    assert_near(offer.usd.high, 2 * usd_per_day * chip->step_high, 1e-6);
+    assert_close(offer.days.typical, 2, 1e-9);
+    assert_close(offer.usd.typical, 2 * usd_per_day, 1e-6);
+    assert_close(offer.usd.high, 2 * usd_per_day * chip->step_high, 1e-6);
     assert_true(offer.tokens.low == 8.64e10 && offer.tokens.high == 8.64e10);
     assert_true(offer.meets);
     goal.usd = 1.9 * usd_per_day;
@@ -227,15 +227,15 @@ static void test_offer(void **state)
     // Without tokens: what a day's money, or a day, is enough for, whichever is less.
     goal = (mics_plan_goal){.usd = usd_per_day, .losses = none};
     offer = mics_plan_offer_get(plan, 2, &entry, &goal);
-    assert_near(offer.tokens.typical, 4.32e10, 1);
-    assert_near(offer.tokens.low, 4.32e10 / chip->step_high, 1);
-    assert_near(offer.tokens.high, 4.32e10 / chip->step_low, 1);
-    assert_near(offer.usd.low, usd_per_day, 1e-6);
-    assert_near(offer.usd.high, usd_per_day, 1e-6);
+    assert_close(offer.tokens.typical, 4.32e10, 1);
+    assert_close(offer.tokens.low, 4.32e10 / chip->step_high, 1);
+    assert_close(offer.tokens.high, 4.32e10 / chip->step_low, 1);
+    assert_close(offer.usd.low, usd_per_day, 1e-6);
+    assert_close(offer.usd.high, usd_per_day, 1e-6);
     assert_true(offer.meets);
     goal.days = 0.5;
     offer = mics_plan_offer_get(plan, 2, &entry, &goal);
-    assert_near(offer.tokens.typical, 2.16e10, 1);
+    assert_close(offer.tokens.typical, 2.16e10, 1);
     assert_true(offer.days.low == offer.days.high);
     // Nothing published is like it: a wider range.
     plan->math = MICS_MATH_TF32;

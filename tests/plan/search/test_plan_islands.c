@@ -47,10 +47,10 @@ static void check_entry(fixture *f, const mics_plan_choice *choice)
     ASSERT_OK(mics_planner_evaluate(f->planner, choice, &e));
     mics_schedule *schedule = whole_schedule(f, choice);
     ASSERT_OK(mics_simulate_period(f->memory, schedule, &f->request.cluster, &options, &mean));
-    assert_near(e.step_us, mean->step_us, 1e-6, "the mean step");
-    assert_near(e.exposed_us, mean->exposed_us, 1e-6, "waits");
-    assert_near(e.compute_us + e.update_us + e.exposed_us + e.overhead_us, e.step_us, 1e-6,
-                "parts");
+    assert_close(e.step_us, mean->step_us, 1e-6, "the mean step");
+    assert_close(e.exposed_us, mean->exposed_us, 1e-6, "waits");
+    assert_close(e.compute_us + e.update_us + e.exposed_us + e.overhead_us, e.step_us, 1e-6,
+                 "parts");
     assert_true(e.meeting_us > 0 && e.meeting_us < e.step_us);
     assert_memory_equal(&e.memory, &schedule->ledger, sizeof e.memory);
     const mics_bytes met = mics_schedule_meeting_bytes(schedule);
@@ -91,7 +91,7 @@ static void test_entries_are_of_whole_schedules(void **state)
 
 static void assert_same_times(const mics_plan_entry *a, const mics_plan_entry *b)
 {
-    assert_near(a->step_us, b->step_us, 1e-12, "the same step");
+    assert_close(a->step_us, b->step_us, 1e-12, "the same step");
     assert_memory_equal(&a->memory, &b->memory, sizeof a->memory);
 }
 

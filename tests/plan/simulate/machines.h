@@ -32,7 +32,7 @@ static inline mics_cluster machine(int32_t per_node)
     return c;
 }
 
-static inline void assert_near(const char *what, double value, double expected, double tolerance)
+static inline void assert_close(const char *what, double value, double expected, double tolerance)
 {
     if (!(fabs(value - expected) <= tolerance * fabs(expected) + 1e-12))
         fail_msg("%s: %.15g, expected %.15g", what, value, expected);

@@ -50,7 +50,7 @@ static void test_agreement_by_doubling(void **state)
             const mics_simulation *s = world_simulate(&w, tree ? &trees : NULL);
             const mics_simulated_kind *agree = &s->kinds[MICS_STEP_AGREE][MICS_STAGE_WHOLE];
             assert_int_equal(agree->steps, 1);
-            assert_near("agreement", agree->alone_us, us, 1e-12);
+            assert_close("agreement", agree->alone_us, us, 1e-12);
         }
         world_close(&w);
     }
@@ -65,14 +65,14 @@ static void test_all_reduces_take_trees(void **state)
     world w;
     world_open(&w, 2, 4, (mics_sharding){1, 1, 1});
     const double deferred = hop_us(world_simulate(&w, NULL));
-    assert_near("no all-reduce", hop_us(world_simulate(&w, &trees)), deferred, 1e-12);
+    assert_close("no all-reduce", hop_us(world_simulate(&w, &trees)), deferred, 1e-12);
     w.spec.all_reduces = true;
     world_reschedule(&w);
     const mics_step_list *list = &w.schedule->lists[MICS_PHASE_TRAIN];
     assert_int_equal(list->steps[list->count - 1].kind, MICS_STEP_UPDATE);
     const mics_simulation *s = world_simulate(&w, NULL);
     const mics_bytes sent = s->sent;
-    assert_near("ring", hop_us(s), deferred, 1e-12);
+    assert_close("ring", hop_us(s), deferred, 1e-12);
     double expected = 0;
     for (int32_t u = 0; u < w.model->unit_count; u++) {
         const mics_collective all = {
@@ -85,7 +85,7 @@ static void test_all_reduces_take_trees(void **state)
                          mics_cost_collective(&w.cluster, 8, &ring).us);
     }
     s = world_simulate(&w, &trees);
-    assert_near("trees", hop_us(s), expected, 1e-12);
+    assert_close("trees", hop_us(s), expected, 1e-12);
     assert_true(expected < 0.75 * deferred);
     assert_int_equal(s->sent.inter, sent.inter);
     world_close(&w);

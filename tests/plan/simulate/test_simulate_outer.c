@@ -80,11 +80,11 @@ static void test_mean_is_of_all_steps(void **state)
                 meeting_us += meeting_exposed_us(one) / period;
             }
             assert_true(met > 0);
-            assert_near("step", mean_us(&w, &mean), step_us, 1e-9);
-            assert_near("exposed", mean->exposed_us, exposed_us, 1e-9);
-            assert_near("exposed meeting", meeting_exposed_us(mean), meeting_us, 1e-9);
-            assert_near("sum", mean->compute_us + mean->exposed_us + mean->overhead_us, step_us,
-                        1e-9);
+            assert_close("step", mean_us(&w, &mean), step_us, 1e-9);
+            assert_close("exposed", mean->exposed_us, exposed_us, 1e-9);
+            assert_close("exposed meeting", meeting_exposed_us(mean), meeting_us, 1e-9);
+            assert_close("sum", mean->compute_us + mean->exposed_us + mean->overhead_us, step_us,
+                         1e-9);
             const mics_bytes sent = mics_schedule_meeting_bytes(w.schedule);
             assert_int_equal(mean->met.inter, sent.inter);
             assert_true(sent.inter > 0);
@@ -107,8 +107,8 @@ static void test_links_carry_what_is_counted(void **state)
             const double period = mics_schedule_period(w.schedule);
             const mics_bytes met = mics_schedule_meeting_bytes(w.schedule);
             const mics_bytes sent = mics_schedule_all_bytes(w.schedule, MICS_PHASE_TRAIN);
-            assert_near("bytes of a period and node", mean->tier_bytes[1] * period,
-                        ((double)met.inter + period * (double)sent.inter) / 4, 1e-12);
+            assert_close("bytes of a period and node", mean->tier_bytes[1] * period,
+                         ((double)met.inter + period * (double)sent.inter) / 4, 1e-12);
             mics_simulation_close(mean);
             world_close(&w);
         }
@@ -146,8 +146,8 @@ static void test_rare_meetings_are_nodes_apart(void **state)
         before_us = us;
         if (every == 1000000) {
             const mics_simulation *plain = world_simulate(&w, NULL);
-            assert_near("without meetings", us, plain->step_us, 1e-5);
-            assert_near("nodes apart", us, apart_us, 0.01);
+            assert_close("without meetings", us, plain->step_us, 1e-5);
+            assert_close("nodes apart", us, apart_us, 0.01);
         }
         world_close(&w);
     }
@@ -195,10 +195,10 @@ static void test_steps_not_due_are_passed_over(void **state)
     const mics_simulate_options due = {.number = 4}, other = {.number = 5};
     const mics_simulation *s = hand_simulate(&w, steps, 3, &due);
     const double first_us = s->times[0].end_us;
-    assert_near("waits for it", s->times[2].begin_us, s->times[1].end_us, 1e-12);
+    assert_close("waits for it", s->times[2].begin_us, s->times[1].end_us, 1e-12);
     assert_true(s->times[1].end_us > 2 * first_us);
     s = hand_simulate(&w, steps, 3, &other);
-    assert_near("waits for what is before", s->times[2].begin_us, first_us, 1e-12);
+    assert_close("waits for what is before", s->times[2].begin_us, first_us, 1e-12);
     assert_true(s->times[1].end_us == 0);
     assert_int_equal(s->kinds[MICS_STEP_GATHER][MICS_STAGE_INTRA].steps, 1);
     world_close(&w);
@@ -231,10 +231,10 @@ static void test_meeting_costs(void **state)
                              ? 1 / w.cluster.accelerator.memory_efficiency
                              : 1;
     mics_simulated_kind(*kinds)[MICS_STAGES] = mean->kinds;
-    assert_near("change", kinds[MICS_STEP_MEET_CHANGE][0].alone_us, share * change_us, 1e-6);
-    assert_near("outer step", kinds[MICS_STEP_MEET_UPDATE][0].alone_us, share * update_us, 1e-6);
-    assert_near("adoption", kinds[MICS_STEP_MEET_ADOPT][0].alone_us, share * adopt_us, 1e-6);
-    assert_near("gather", kinds[MICS_STEP_MEET_GATHER][0].alone_us, ring_us, 1e-9);
+    assert_close("change", kinds[MICS_STEP_MEET_CHANGE][0].alone_us, share * change_us, 1e-6);
+    assert_close("outer step", kinds[MICS_STEP_MEET_UPDATE][0].alone_us, share * update_us, 1e-6);
+    assert_close("adoption", kinds[MICS_STEP_MEET_ADOPT][0].alone_us, share * adopt_us, 1e-6);
+    assert_close("gather", kinds[MICS_STEP_MEET_GATHER][0].alone_us, ring_us, 1e-9);
     assert_true(kinds[MICS_STEP_MEET_SPREAD][0].alone_us == 0);
     mics_simulation_close(mean);
     world_close(&w);
