@@ -313,12 +313,11 @@ static void before_step(void *state)
     self->met = outer.met != NULL ? *outer.met : 0;
 }
 
-// Also where the step is held, and the run ends with the one before.
+// Also where the step is held or fails, and the run ends with the one before.
 static mics_status end_step(void *state, const run_step *step, mics_status status)
 {
     (void)step;
-    if (status == MICS_OK)
-        write_waiting(state);
+    write_waiting(state);
     return status;
 }
 
