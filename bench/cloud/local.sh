@@ -16,8 +16,9 @@
 # "apart" are as many nodes that train at once, each for itself, without a network: what synchronising costs, and nothing
 # else. They are measured before and after each case, which is compared with the mean of both: a machine's speed drifts
 # within minutes. Figures are means over the steps of a run without the first two and the last; those of local steps are
-# whole periods. Bytes are what all ranks sent to other nodes in a step, payload. "meetings" is what rank 0 waited for
-# meetings and what all islands agree on.
+# whole periods. Bytes are what all ranks sent to other nodes in a step, payload. "exposed" is how long computation
+# waited, and "meetings" how long for meetings and for what all islands agree on, both of the rank that waits least:
+# ranks which share cores end a step at different times, and the others wait for the last as well ("rank 0").
 #
 # All takes some 45 minutes. No case begins after SECONDS_MAX seconds; the table is of what there is. With RESULTS a next
 # call goes on.
@@ -68,8 +69,8 @@ steps_of() { # SHARDING
     case $1 in 'outer('*) echo "$steps" ;; *) echo $((steps / 6 > 0 ? steps / 6 : 1)) ;; esac
 }
 
-# Over the steps that count: tokens/s, step_ms, MB that all ranks sent inter-node in a step, ms that rank 0 waited in
-# all, and for meetings.
+# Over the steps that count: tokens/s, step_ms, MB that all ranks sent inter-node in a step, ms that rank 0 waited for
+# meetings.
 figures() { # NAME STEPS
     awk -v last=$((2 + $2)) '
         function value(key,    at) {
@@ -80,19 +81,33 @@ figures() { # NAME STEPS
             ms += value("step_ms")
             tokens += value("tokens_per_s") * value("step_ms")
             sent += value("sent_inter_bytes")
-            waited += value("exposed_comm_ms")
             met += value("exposed_meeting_ms")
             count++
         }
-        END { printf "%.0f %.1f %.3f %.1f %.2f\n", tokens / ms, ms / count, sent / count / 1e6, waited / count, met / count }
+        END { printf "%.0f %.1f %.3f %.2f\n", tokens / ms, ms / count, sent / count / 1e6, met / count }
     ' "$work/$1/metrics.jsonl"
+}
+
+# Of the same steps, traced: ms that the rank waits that waits least, and of it for meetings.
+least_waits() { # NAME
+    local field
+    for field in exposed exposed_meeting; do
+        sed -n "s/^\"${field}_us_by_rank\": \[\(.*\)\],*$/\1/p" "$work/$1/trace.json" | tr -d ,
+    done | awk '
+        { for (rank = 1; rank <= NF; rank++) us[NR, rank] = $rank }
+        END {
+            for (rank = least = 1; rank <= NF; rank++)
+                least = us[1, rank] < us[1, least] ? rank : least
+            printf "%.1f %.2f\n", us[1, least] / 1e3, us[2, least] / 1e3
+        }'
 }
 
 measure() { # NODES MBIT SHARDING
     local counted
     counted=$(steps_of "$3")
     up "$1" "$(($2 * 1000 / $1))kbit"
-    train run "$3" 1 "run.steps=$((counted + 3))" "${settings[@]}" && figures run "$counted"
+    train run "$3" 1 "run.steps=$((counted + 3))" run.trace_step=3 "run.trace_steps=$counted" "${settings[@]}" || return 1
+    echo "$(figures run "$counted") $(least_waits run)"
 }
 
 # Tokens/s of all nodes together.
@@ -149,8 +164,8 @@ run_round() { # ROUND
 
 # Medians over rounds, and the range of what is kept of nodes apart.
 summarise() {
-    printf '\n%-6s %5s %7s %-15s %10s %10s %12s %11s %15s %24s\n' part nodes Mbit/s case tokens/s step_ms 'MB a step' \
-        'exposed ms' 'meetings, %' 'of apart, %'
+    printf '\n%-6s %5s %7s %-15s %10s %10s %10s %11s %12s %10s %22s\n' part nodes Mbit/s case tokens/s step_ms \
+        'MB a step' 'exposed ms' 'meetings, %' 'rank 0, %' 'of apart, %'
     awk '
         function median_of(what, key,    i, j, t, n, list) {
             n = count[key]
@@ -164,15 +179,16 @@ summarise() {
             key = sprintf("%-6s %5s %7s %-15s", $1, $2, $3, $4)
             if (!count[key]++) keys[++cases] = key
             for (what = 6; what <= NF; what++) value[what, key, count[key]] = $what + 0
-            value[0, key, count[key]] = 100 * $10 / $7
+            value["rank 0", key, count[key]] = 100 * $9 / $7
+            value["least", key, count[key]] = 100 * $11 / $7
         }
         END {
             for (c = 1; c <= cases; c++) {
                 key = keys[c]
-                kept = median_of(12, key)
+                kept = median_of(13, key)
                 range = sprintf("%.1f (%.1f to %.1f)", kept, low, high)
-                printf "%s %10.0f %10.1f %12.3f %11.1f %15.1f %24s\n", key, median_of(6, key), median_of(7, key),
-                    median_of(8, key), median_of(9, key), median_of(0, key), range
+                printf "%s %10.0f %10.1f %10.3f %11.1f %12.1f %10.1f %22s\n", key, median_of(6, key), median_of(7, key),
+                    median_of(8, key), median_of(10, key), median_of("least", key), median_of("rank 0", key), range
             }
         }' "$work/rows"
 }
