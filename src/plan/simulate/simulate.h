@@ -121,7 +121,9 @@ void mics_simulation_close(mics_simulation *simulation);
  *
  * Of the mean `times` is NULL, and 0 what is not a sum: steps, tiers and limits. `options->number` does
  * not count.
- * Needs, returns, owns: as mics_simulate.
+ * Needs:   as mics_simulate.
+ * Returns: as mics_simulate.
+ * Owns:    as mics_simulate.
  */
 mics_status mics_simulate_period(mics_memory *memory, const mics_schedule *schedule,
                                  const mics_cluster *cluster, const mics_simulate_options *options,
