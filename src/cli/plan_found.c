@@ -385,7 +385,7 @@ static void print_replicas(const printer *r, const mics_plan_found *found)
 }
 
 // What local steps cost others: validation losses over those of synchronous training.
-static const char loss_gaps[] =
+static const char reported_losses[] =
     "2, 4 and 8 islands with H = 30 -0.1 %, +0.3 % and +1.1 % (2.4 billion parameters; "
     "arXiv:2503.09799, table 4); 2 and 4 islands with H = 30 -0.4 % and +0.4 %, with H = 100 +0.4 "
     "% "
@@ -413,11 +413,11 @@ static void print_take(printer *r, const mics_plan_local *local)
     printer_wrapped(r, 0, "H = %d is 5 %% faster than synchronous plans on %s Gb/s a node.",
                     (int)every, pays ? upto.text : "no network of 0.1 to 3200");
     printer_wrapped(r, 0,
-                    "Validation loss over that of synchronous training, as papers give it: %s.",
-                    loss_gaps);
+                    "Validation loss over that of synchronous training, as papers report: %s.",
+                    reported_losses);
     PRINTER_ROW(r, cell_int("take", every),
                 cell_number("pays_up_to_gbit_per_s", pays ? local->gbit_per_s : NAN),
-                cell_words("loss_gaps", loss_gaps));
+                cell_words("reported_losses", reported_losses));
 }
 
 // Another training than that of the plans, so apart from them.

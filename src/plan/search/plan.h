@@ -297,8 +297,8 @@ mics_status mics_planner_local(const mics_planner *planner, const mics_plan_choi
 void mics_plan_explain(const mics_planner *planner, const mics_plan_entry *best,
                        mics_plan_entry *entry);
 
-/* Bytes a rank of a choice without making its schedule: equal to the ledger's total where no
- * nothing is compressed and no units share messages, else not above it.
+/* Bytes a rank of a choice without making its schedule: equal to the ledger's total where
+ * nothing is compressed or meets and no units share messages, else not above it.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged; MICS_ERR_MEMORY.
  */
