@@ -412,7 +412,8 @@ static void print_take(printer *r, const mics_plan_local *local)
     const short_text upto = text_of("networks of up to %g", local->gbit_per_s);
     printer_wrapped(r, 0, "H = %d is 5 %% faster than synchronous plans on %s Gb/s a node.",
                     (int)every, pays ? upto.text : "no network of 0.1 to 3200");
-    printer_wrapped(r, 0, "Validation loss over that of synchronous training, as papers report: %s.",
+    printer_wrapped(r, 0,
+                    "Validation loss over that of synchronous training, as papers report: %s.",
                     reported_losses);
     PRINTER_ROW(r, cell_int("take", every),
                 cell_number("pays_up_to_gbit_per_s", pays ? local->gbit_per_s : NAN),
