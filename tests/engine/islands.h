@@ -609,4 +609,5 @@ static const mesh_case meshes[] = {
     {4, 1, 2, {2, 2, 2}, false, true},  {8, 4, 4, {2, 2, 2}, true, true},
     {8, 2, 2, {1, 1, 2}, true, false},  {8, 2, 4, {4, 4, 4}, false, true},
     {8, 2, 2, {1, 1, 1}, true, true},   {8, 4, 4, {1, 2, 4}, true, false},
+    {8, 2, 4, {1, 1, 2}, false, true},
 };
