@@ -55,7 +55,7 @@ BEGIN {
     # What a module shows to other modules and to no user: its headers that may be included as public ones may.
     face["comm/delta/delta.h"] = "delta"
     face["config/config.h"] = face["config/peft.h"] = "config"
-    face["io/data/data.h"] = face["io/data/chats.h"] = face["io/data/packing.h"] = "data"
+    face["io/data/data.h"] = face["io/data/train.h"] = face["io/data/chats.h"] = face["io/data/packing.h"] = "data"
     face["model/from_config.h"] = "model"
     face["ops/kernels.h"] = "ops"
     face["plan/cost/cluster.h"] = face["plan/cost/cost.h"] = "cost"

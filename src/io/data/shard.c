@@ -137,7 +137,8 @@ mics_status mics_shard_append(mics_shard_writer *writer, const int32_t *tokens, 
         writer->used += (size_t)writer->token_bytes;
         writer->count++;
     }
-    (void)XXH3_64bits_update(writer->hash, tokens, (size_t)count * sizeof *tokens);
+    if (count > 0)
+        (void)XXH3_64bits_update(writer->hash, tokens, (size_t)count * sizeof *tokens);
     return MICS_OK;
 }
 
