@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the wheel (PEP 517): CMake builds library and program, without MPI, and they are packed beside python/mics.
+"""Builds the wheel (PEP 517): CMake builds library and program, without MPI, which are packed with python/mics.
 
 The wheel needs the libraries of the machine that built it; tools/wheel.sh packs these too.
 """
+
 import base64
 import hashlib
 import os
@@ -89,7 +90,9 @@ def _files(info):
         yield f"mics/{file.name}", file.read_bytes(), False
     yield "mics/lib/libmics.so", _stripped("libmics.so"), True
     yield "mics/bin/mics", _stripped("mics"), True
-    yield f"{info}/METADATA", (METADATA.format(version=_version()) + (ROOT / "docs" / "python.md").read_text()).encode(), False
+    yield f"{info}/METADATA", (
+        METADATA.format(version=_version()) + (ROOT / "docs" / "python.md").read_text()
+    ).encode(), False
     yield f"{info}/WHEEL", WHEEL.encode(), False
     yield f"{info}/entry_points.txt", ENTRY_POINTS.encode(), False
     yield f"{info}/licenses/LICENSE", (ROOT / "LICENSE").read_bytes(), False

@@ -4,6 +4,7 @@
 
 Nothing is checked against checksums here; `mics verify` does that.
 """
+
 import array
 import collections
 import json
@@ -73,7 +74,17 @@ def last_step(run):
 
 # ---- safetensors ----
 
-_KINDS = {"F64": "d", "F32": "f", "F16": "e", "I64": "q", "I32": "i", "I16": "h", "I8": "b", "U8": "B", "BOOL": "?"}
+_KINDS = {
+    "F64": "d",
+    "F32": "f",
+    "F16": "e",
+    "I64": "q",
+    "I32": "i",
+    "I16": "h",
+    "I8": "b",
+    "U8": "B",
+    "BOOL": "?",
+}
 
 
 def _widened(raw):
@@ -217,7 +228,7 @@ class Checkpoint:
             self._shards[at[1], at[2]].append(_Shard(begin, end, file, tensor))
 
     def states(self, unit):
-        """"param" and what the optimizer keeps: ["param", "exp_avg", "exp_avg_sq"]."""
+        """ "param" and what the optimizer keeps: ["param", "exp_avg", "exp_avg_sq"]."""
         return [state for name, state in self._shards if name == unit]
 
     def read(self, unit, state="param"):
@@ -227,7 +238,9 @@ class Checkpoint:
         at, parts = 0, []
         for shard in sorted(self._shards[unit, state], key=lambda shard: shard[:2]):
             if shard.begin != at:
-                raise Error(f"{self.folder}: {unit}.{state}: elements {at} to {shard.begin} are missing or double")
+                raise Error(
+                    f"{self.folder}: {unit}.{state}: elements {at} to {shard.begin} are missing or double"
+                )
             parts.append(shard.file.read(shard.tensor))
             at = shard.end
         if at != self.units[unit]:

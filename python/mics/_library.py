@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
-"""libmics over ctypes: the structures and functions of its public headers that are used here, and its log.
+"""libmics over ctypes: of its public headers the structures and functions that are used here, and its log.
 
 tools/check_ctypes.py has a C compiler compare them with the headers.
 """
+
 import ctypes
 import functools
 import logging
@@ -26,6 +27,8 @@ class Error(RuntimeError):
 
     status: the library's, "MICS_ERR_IO"; None where the program said it.
     """
+
+    __module__ = "mics"
 
     def __init__(self, text, status=None):
         super().__init__(text)

@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
 """The program `mics` that comes with the library: what it prints as JSON, and itself as a command."""
+
 import json
 import logging
 import os
@@ -44,7 +45,13 @@ def run(verb, arguments, flags=None, sets=None, renamed=lambda text: text):
     for name, value in (flags or {}).items():
         command += _flag(name, value)
     command += [f"--set={text}" for text in _run.sets_of(sets or {})]
-    done = subprocess.run([*command, "--", *map(os.fspath, arguments)], capture_output=True, text=True, errors="replace", check=False)
+    done = subprocess.run(
+        [*command, "--", *map(os.fspath, arguments)],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
     lines = [(level, renamed(text)) for level, text in _said(done.stderr)]
     try:
         printed = json.loads(done.stdout)
@@ -52,7 +59,9 @@ def run(verb, arguments, flags=None, sets=None, renamed=lambda text: text):
         printed = None
     if printed is None or (done.returncode != 0 and not any(level == logging.ERROR for level, _ in lines)):
         errors = [text for level, text in lines if level == logging.ERROR]
-        raise Error(errors[0] if errors else f"mics {verb} ended with status {done.returncode}: {done.stderr.strip()}")
+        raise Error(
+            errors[0] if errors else f"mics {verb} ended with status {done.returncode}: {done.stderr.strip()}"
+        )
     for level, text in lines:
         log.log(level, "%s", text)
     return printed

@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
 """How far a training is: a bar in a notebook, a line that is written over on a terminal, else lines."""
+
 import html
 import sys
 import time

@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
 """What describes a run to the library and the program: a file, and keys that override single ones."""
+
 import contextlib
 import json
 import os

@@ -7,6 +7,7 @@
 2. A callback of the library waits until the thread that called train has run its function. That thread
    serves such calls until the library has returned, whatever happens.
 """
+
 import ctypes
 import dataclasses
 import json

@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
 """The package as it is installed: python -m unittest discover python/tests. Needs no NumPy."""
+
 import copy
 import ctypes
 import json
@@ -37,7 +38,9 @@ RUN = {
 
 
 def program(*arguments, **settings):
-    return subprocess.run([_library.PROGRAM, *arguments], capture_output=True, text=True, check=False, **settings)
+    return subprocess.run(
+        [_library.PROGRAM, *arguments], capture_output=True, text=True, check=False, **settings
+    )
 
 
 def lines_of(folder):
@@ -56,8 +59,11 @@ class Case(unittest.TestCase):
 
     def python(self, text, **settings):
         """Runs a program of its own, in which RUN and out are known."""
-        head = f"import json, mics, os, signal, sys, threading\nRUN = json.loads({json.dumps(RUN)!r})\nout = {self.out!r}\n"
-        return subprocess.run([sys.executable, "-c", head + text], capture_output=True, text=True, check=False, **settings)
+        head = "import json, mics, os, signal, sys, threading\n"
+        head += f"RUN = json.loads({json.dumps(RUN)!r})\nout = {self.out!r}\n"
+        return subprocess.run(
+            [sys.executable, "-c", head + text], capture_output=True, text=True, check=False, **settings
+        )
 
 
 class Training(Case):
@@ -72,7 +78,9 @@ class Training(Case):
         lines = lines_of(self.out)
         self.assertEqual(heard, [line for line in lines if "loss" in line])
         self.assertEqual([record["step"] for record in heard], list(range(1, STEPS + 1)))
-        self.assertEqual(validations, [[line["step"], line["validation_loss"]] for line in lines if "loss" not in line])
+        self.assertEqual(
+            validations, [[line["step"], line["validation_loss"]] for line in lines if "loss" not in line]
+        )
         self.assertEqual(threads, {threading.current_thread()})
         self.assertEqual((result.folder, result.step, result.metrics), (self.out, STEPS, heard[-1]))
         self.assertEqual(result.validation_loss, validations[-1][1])
@@ -82,7 +90,9 @@ class Training(Case):
     def test_a_finished_run_trains_nothing(self):
         first = self.train()
         again = self.train(on_step=lambda record: self.fail(record))
-        self.assertEqual((again.step, again.metrics, again.checkpoint), (STEPS, first.metrics, first.checkpoint))
+        self.assertEqual(
+            (again.step, again.metrics, again.checkpoint), (STEPS, first.metrics, first.checkpoint)
+        )
 
     def test_a_file_is_a_run_too(self):
         file = pathlib.Path(self.folder) / "run.json"
@@ -169,7 +179,12 @@ print("goes on")
         before = signal.signal(signal.SIGUSR1, ring)
         try:
             with self.assertRaises(TimeoutError):
-                self.train(on_validation=lambda step, loss: threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1)).start(), steps=1000000)
+                self.train(
+                    on_validation=lambda step, loss: threading.Timer(
+                        0.05, os.kill, (os.getpid(), signal.SIGUSR1)
+                    ).start(),
+                    steps=1000000,
+                )
         finally:
             signal.signal(signal.SIGUSR1, before)
 
@@ -232,7 +247,9 @@ class Errors(Case):
     def test_lines_go_to_logging(self):
         with self.assertLogs("mics", logging.INFO) as heard:
             self.train()
-        self.assertTrue([line for line in heard.output if f"checkpoint of step {STEPS} written" in line], heard.output)
+        self.assertTrue(
+            [line for line in heard.output if f"checkpoint of step {STEPS} written" in line], heard.output
+        )
 
 
 class Program(Case):
@@ -244,7 +261,9 @@ class Program(Case):
 
     def test_explain(self):
         explained = mics.explain(RUN, ranks=4, nodes=2, set={"run.out": self.out})
-        said = program("explain", self.file, "--ranks", "4", "--nodes", "2", "--set", f"run.out={self.out}", "--json")
+        said = program(
+            "explain", self.file, "--ranks", "4", "--nodes", "2", "--set", f"run.out={self.out}", "--json"
+        )
         self.assertEqual(explained.keys(), json.loads(said.stdout).keys())
         keys = {row["key"]: row["value"] for row in explained["keys"]}
         self.assertEqual(keys["run.steps"], str(STEPS))
@@ -265,7 +284,9 @@ class Program(Case):
     def test_generate(self):
         self.train()
         text = mics.generate(self.out, "-- Shall", tokens=20, seed=3)
-        said = json.loads(program("generate", self.out, "--prompt=-- Shall", "--tokens=20", "--seed=3", "--json").stdout)
+        said = json.loads(
+            program("generate", self.out, "--prompt=-- Shall", "--tokens=20", "--seed=3", "--json").stdout
+        )
         self.assertEqual(text, said["texts"][0]["text"])
         self.assertEqual(mics.generate(self.out, "-- Shall", tokens=20, seed=3, samples=2)[0], text)
 
@@ -286,7 +307,9 @@ def read_by_c(folder, unit, length, state):
     values = (ctypes.c_float * length)()
     assert library.mics_memory_open(ctypes.byref(memory)) == 0
     assert library.mics_checkpoint_open(memory, folder.encode(), ctypes.byref(checkpoint)) == 0
-    assert library.mics_checkpoint_read(checkpoint, unit.encode(), length, state.encode(), 0, length, values) == 0
+    assert (
+        library.mics_checkpoint_read(checkpoint, unit.encode(), length, state.encode(), 0, length, values) == 0
+    )
     library.mics_checkpoint_close(checkpoint)
     assert library.mics_memory_close(memory) == 0
     return list(values)
@@ -318,11 +341,15 @@ class Arrays(Case):
         checkpoint = mics.Checkpoint(self.out)
         self.assertEqual(len(checkpoint.manifest["files"]), 3)
         self.assertEqual((checkpoint.step, checkpoint.config["model_type"]), (STEPS, "gpt2"))
-        self.assertEqual(checkpoint.units, {unit["name"]: unit["elems"] for unit in checkpoint.manifest["units"]})
+        self.assertEqual(
+            checkpoint.units, {unit["name"]: unit["elems"] for unit in checkpoint.manifest["units"]}
+        )
         for unit, length in checkpoint.units.items():
             self.assertEqual(checkpoint.states(unit), ["param", "exp_avg", "exp_avg_sq"])
             for state in checkpoint.states(unit):
-                self.assertEqual(checkpoint.read(unit, state).tolist(), read_by_c(checkpoint.folder, unit, length, state))
+                self.assertEqual(
+                    checkpoint.read(unit, state).tolist(), read_by_c(checkpoint.folder, unit, length, state)
+                )
         with self.assertRaises(KeyError):
             checkpoint.read("h.99")
 
@@ -342,9 +369,17 @@ class Arrays(Case):
         self.assertEqual(tuple(table.shape), (256, 128))
         flat = [value for row in table.tolist() for value in row]
         self.assertEqual(flat, mics.Checkpoint(self.out).read("embed").tolist()[: len(flat)])
-        for dtype, rounded in (("bf16", bf16), ("fp16", lambda value: struct.unpack("<e", struct.pack("<e", value))[0])):
+        for dtype, rounded in (
+            ("bf16", bf16),
+            ("fp16", lambda value: struct.unpack("<e", struct.pack("<e", value))[0]),
+        ):
             folder = os.path.join(self.folder, dtype)
-            self.assertEqual(program("convert", self.out, folder, "--dtype", dtype, "--max-shard-bytes", "100000").returncode, 0)
+            self.assertEqual(
+                program(
+                    "convert", self.out, folder, "--dtype", dtype, "--max-shard-bytes", "100000"
+                ).returncode,
+                0,
+            )
             narrow = mics.weights(folder)
             self.assertEqual(narrow.keys(), weights.keys())
             found = [value for row in narrow["transformer.wte.weight"].tolist() for value in row]
@@ -388,7 +423,8 @@ class Beside(Case):
 {imports}
 def multiply():
     left = torch.randn(64, 64, requires_grad=True)
-    (torch.nn.functional.conv2d(torch.randn(1, 3, 16, 16), torch.randn(4, 3, 3, 3)).sum() + (left @ left).sum()).backward()
+    right = torch.nn.functional.conv2d(torch.randn(1, 3, 16, 16), torch.randn(4, 3, 3, 3))
+    (right.sum() + (left @ left).sum()).backward()
     return left.grad.isfinite().all().item()
 losses = []
 before = multiply()
@@ -398,7 +434,10 @@ print(before and all(fine for _, fine in losses), losses[-1][0])
         if self.python("import torch").returncode != 0:
             self.skipTest("no torch")
         loss = self.train().metrics["loss"]
-        for out, imports in (("1", "import torch"), ("2", "from mics import _library; _library.library(); import torch")):
+        for out, imports in (
+            ("1", "import torch"),
+            ("2", "from mics import _library; _library.library(); import torch"),
+        ):
             done = self.python(text.format(imports=imports, out=out))
             self.assertEqual(done.stdout, f"True {loss}\n", done.stderr)
 
@@ -409,7 +448,9 @@ print(before and all(fine for _, fine in losses), losses[-1][0])
         self.assertEqual(result.step, 2)
 
     def test_nothing_is_left_in_the_environment(self):
-        done = self.python("before = dict(os.environ); mics.train(RUN, out=out, steps=1); print(before == dict(os.environ))")
+        done = self.python(
+            "before = dict(os.environ); mics.train(RUN, out=out, steps=1); print(before == dict(os.environ))"
+        )
         self.assertEqual(done.stdout, "True\n", done.stderr)
 
 
