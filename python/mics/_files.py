@@ -58,8 +58,8 @@ def metrics(run, validation=False):
     return {name: _column(name, [row.get(name) for row in rows]) for name in names}
 
 
-def last_step(run):
-    """The newest step's metrics, from the end of the file; {}: none was trained."""
+def newest_line(run, key):
+    """The newest line that has a key, of those at the end of the file; {}: none has."""
     try:
         with open(_metrics_path(run), "rb") as file:
             file.seek(max(0, os.path.getsize(file.name) - (1 << 16)))
@@ -67,7 +67,7 @@ def last_step(run):
     except FileNotFoundError:
         return {}
     for line in reversed(lines):
-        if b'"loss"' in line:
+        if f'"{key}":'.encode() in line:
             return json.loads(line)
     return {}
 

@@ -53,6 +53,7 @@ class _Job:
         self.stopped_by = None
         self.failure = None  # what a callback raised
         self.interruptible = False  # while a callback runs
+        self.last = self.validation = None  # lines of metrics.jsonl
         self.errors = []
         self.status = None
         self.folder = None
@@ -143,11 +144,9 @@ class _Job:
             self.hear_step(record)
 
     def on_validation(self, step, loss):
-        self.validation_loss = loss
+        self.validation = {"step": step, "validation_loss": loss}
         if self.hear_validation is not None:
             self.hear_validation(step, loss)
-
-    last, validation_loss = None, None
 
     def stop(self, by):
         """The step that was done last is saved, and training ends; before it begins it does not."""
@@ -255,14 +254,15 @@ def _spec(path, sets, ranks, nodes, resume, callbacks):
 
 
 def _result(job):
-    last = job.last if job.last is not None else _files.last_step(job.folder)
-    newest = _files.newest_checkpoint(job.folder)
+    # A run that was finished before is not heard of.
+    last = job.last if job.last is not None else _files.newest_line(job.folder, "loss")
+    validation = job.validation or _files.newest_line(job.folder, "validation_loss")
     return Result(
         folder=job.folder,
         step=last.get("step", 0),
         metrics=last,
-        validation_loss=job.validation_loss,
-        checkpoint=newest,
+        validation_loss=validation.get("validation_loss"),
+        checkpoint=_files.newest_checkpoint(job.folder),
         stopped_by=job.stopped_by if job.status == _library.INTERRUPTED else None,
     )
 
