@@ -137,6 +137,15 @@ mics_status mics_metrics_open(mics_memory *memory, const char *path, int64_t res
  */
 mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metrics);
 
+enum { MICS_METRICS_TEXT_BYTES = 4096 }; // more than any step's figures take
+
+/* The same object as text, NUL-terminated: for a program that hands it on.
+ *
+ * Needs:   a text of `capacity` bytes; MICS_METRICS_TEXT_BYTES are enough.
+ * Returns: MICS_OK; MICS_ERR_INVALID (it does not fit), MICS_ERR_MEMORY, logged.    Threads: any.
+ */
+mics_status mics_metrics_text(const mics_metrics *metrics, char *text, size_t capacity);
+
 /* Appends {"step": ..., "validation_loss": ...}, and what there is of pairs as "eval_". Step 0 is before
  * training.
  *

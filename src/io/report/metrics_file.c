@@ -413,9 +413,8 @@ static bool put_islands(FILE *stream, const mics_island_metrics *of)
                                 put_real(stream, "exposed_meeting_ms", of->exposed_meeting_ms));
 }
 
-mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metrics)
+static bool put_step(FILE *to, const mics_metrics *metrics)
 {
-    FILE *to = file->stream;
     metrics_figure figures[METRICS_FIGURES];
     metrics_figures(metrics, figures);
     bool good = fprintf(to, "{\"step\": %" PRId64, metrics->step) > 0;
@@ -425,7 +424,26 @@ mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metr
     good = good && put_router(to, &metrics->router) &&
            put_preference(to, "", &metrics->preference) && put_islands(to, &metrics->islands) &&
            (metrics->phase == 0 || put_int(to, "phase", metrics->phase));
-    return flush_line(file, good && fputs("}\n", to) != EOF);
+    return good && fputc('}', to) != EOF;
+}
+
+mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metrics)
+{
+    FILE *to = file->stream;
+    return flush_line(file, put_step(to, metrics) && fputc('\n', to) != EOF);
+}
+
+mics_status mics_metrics_text(const mics_metrics *metrics, char *text, size_t capacity)
+{
+    FILE *to = fmemopen(text, capacity, "w");
+    if (to == NULL)
+        return mics_fail(MICS_ERR_MEMORY, "no memory for the figures of a step");
+    setbuf(to, NULL);
+    const bool good = put_step(to, metrics) && fputc('\0', to) != EOF;
+    return fclose(to) == 0 && good
+               ? MICS_OK
+               : mics_fail(MICS_ERR_INVALID, "the figures of a step take more than %zu bytes",
+                           capacity);
 }
 
 mics_status mics_metrics_write_validation(mics_metrics_file *file, int64_t step, double loss,

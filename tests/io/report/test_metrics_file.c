@@ -126,6 +126,26 @@ static void test_one_object_a_step(void **state)
     ASSERT_OK(mics_metrics_close(file));
 }
 
+// A program that hands figures on has the file's line.
+static void test_as_text(void **state)
+{
+    (void)state;
+    char text[MICS_METRICS_TEXT_BYTES];
+    mics_metrics metrics = metrics_of(7);
+    metrics.phase = 2;
+    mics_metrics_file *file = NULL;
+    ASSERT_OK(mics_metrics_open(memory, "m.jsonl", 0, &file));
+    ASSERT_OK(mics_metrics_write(file, &metrics));
+    ASSERT_OK(mics_metrics_close(file));
+    ASSERT_OK(mics_metrics_text(&metrics, text, sizeof text));
+    const char *line = read_whole("m.jsonl");
+    assert_int_equal(strlen(text) + 1, strlen(line));
+    assert_memory_equal(text, line, strlen(text));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_metrics_text(&metrics, text, strlen(text)));
+    ASSERT_OK(mics_metrics_text(&metrics, text, strlen(line)));
+    assert_memory_equal(text, line, strlen(text));
+}
+
 static void test_resume(void **state)
 {
     (void)state;
@@ -308,6 +328,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_one_object_a_step, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_as_text, setup, teardown),
         cmocka_unit_test_setup_teardown(test_resume, setup, teardown),
         cmocka_unit_test_setup_teardown(test_torn_tail, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged_lines, setup, teardown),
