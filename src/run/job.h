@@ -117,8 +117,8 @@ mics_status run_job_open_schedule(mics_job *job);
  * first process writes: the folder, its lock and its token cache. */
 mics_status run_job_open_data(mics_job *job);
 
-/* Writes OUT/resolved.json, and keeps its text for checkpoints: again, once run.collectives is
- * settled. */
+/* Writes OUT/resolved.json, whose text it keeps for checkpoints, and OUT/about.json: again, once
+ * run.collectives is settled. */
 mics_status run_job_write_resolved(mics_job *job);
 
 /* Closes what was opened; the job itself is left, with its run, and can be opened again. */

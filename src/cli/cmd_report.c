@@ -1,0 +1,112 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// mics report: one page of one run, or of several beside each other.
+#include "base/file.h"
+#include "cli.h"
+#include "io/report/page.h"
+#include "io/report/printer.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { BUCKETS = 2048, MAX_BUCKETS = 1024 }; // of all runs, so that a page stays small; of one
+
+typedef struct report_options {
+    const char *out;
+    bool json, quiet;
+} report_options;
+
+#define AT(member) offsetof(report_options, member)
+static const cli_option flags[] = {
+    {"out", CLI_TEXT, "FILE.html", "the page; default: report.html in the first run's folder",
+     AT(out), 0, 0},
+    CELL_JSON(report_options),
+    {"quiet", CLI_FLAG, NULL, "print nothing but warnings and errors", AT(quiet), 0, 0},
+};
+
+// What is there and no page of ours is somebody else's.
+static mics_status check_out(const char *path)
+{
+    char head[256] = "";
+    MICS_TRY(mics_file_refuse_special(path));
+    FILE *file = fopen(path, "re");
+    if (file == NULL)
+        return MICS_OK;
+    const size_t bytes = fread(head, 1, sizeof head - 1, file);
+    fclose(file);
+    if (bytes == 0 || strstr(head, "content=\"mics report\"") != NULL)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: is there, and is no page of mics report; give another --out", path);
+}
+
+static mics_status open_run(cli_call *call, int32_t at, report_run *run)
+{
+    const int32_t each = BUCKETS / call->arguments.count;
+    const char *path = call->arguments.items[at];
+    MICS_TRY(report_run_open(call->memory, path, each < MAX_BUCKETS ? each : MAX_BUCKETS, 0, run));
+    if (run->history->last > 0)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID, "%s: metrics.jsonl has no step yet; wait for the first one",
+                     path);
+}
+
+static mics_status write_page(cli_call *call, const report_options *options, report_run *runs)
+{
+    const int32_t count = call->arguments.count;
+    mics_text page = {.memory = call->memory};
+    mics_file_aside aside = {0};
+    char *path = NULL;
+    int fd = -1;
+    printer r = {.json = options->json};
+    mics_status status = MICS_OK;
+    MICS_TRY_OUT(options->out != NULL
+                     ? mics_strdup(call->memory, options->out, &path)
+                     : mics_file_join(call->memory, runs[0].path, "report.html", &path));
+    MICS_TRY_OUT(check_out(path));
+    MICS_TRY_OUT(report_page(&page, runs, count));
+    MICS_TRY_OUT(mics_file_begin_aside(call->memory, path, 0, &aside, &fd));
+    status = mics_file_write_at(fd, aside.path, page.bytes, page.used, 0);
+    MICS_TRY_OUT(mics_file_close_written(fd, aside.path, status));
+    MICS_TRY_OUT(mics_file_place(call->memory, &aside, path));
+    if (!options->quiet)
+        printer_text(&r, "%s: %d run%s, %s\n", path, (int)count, text_plural(count),
+                     text_size((double)page.used).text);
+    PRINTER_OBJECT(&r, NULL, cell_words("page", path), cell_int("runs", count),
+                   cell_int("bytes", (int64_t)page.used));
+out:
+    mics_file_drop(call->memory, &aside);
+    mics_free(call->memory, path);
+    mics_text_fini(&page);
+    return status;
+}
+
+static mics_status run_report(cli_call *call)
+{
+    report_options options = {.out = NULL};
+    report_run runs[MICS_CHART_SERIES] = {{0}};
+    MICS_TRY(cli_parse(call, &options));
+    mics_status status = MICS_OK;
+    for (int32_t i = 0; i < call->arguments.count && status == MICS_OK; i++)
+        status = open_run(call, i, &runs[i]);
+    call->running = status == MICS_OK;
+    if (status == MICS_OK)
+        status = write_page(call, &options, runs);
+    for (int32_t i = 0; i < call->arguments.count && i < MICS_CHART_SERIES; i++)
+        report_run_close(&runs[i]);
+    return status;
+}
+
+const cli_verb cmd_report = {
+    .name = "report",
+    .summary = "a page with the figures of a run, or of several beside each other",
+    .arguments = "RUN...",
+    .about =
+        "Writes one HTML file with all that the folders of runs say: figures over the steps, what "
+        "was\n"
+        "predicted, a traced step, samples, the run file and the machine. It needs no network.",
+    CLI_OPTIONS(flags),
+    .min_arguments = 1,
+    .max_arguments = MICS_CHART_SERIES,
+    .run = run_report,
+    .stopped = "no page was written",
+};
