@@ -8,11 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BUCKETS = 2048, MAX_BUCKETS = 1024 }; // of all runs, so that a page stays small; of one
+enum { BUCKETS = 2048 }; // of all runs, so that a page stays small; half of it of a single one
 
 typedef struct report_options {
     const char *out;
-    bool json, quiet;
+    bool json;
 } report_options;
 
 #define AT(member) offsetof(report_options, member)
@@ -20,7 +20,6 @@ static const cli_option flags[] = {
     {"out", CLI_TEXT, "FILE.html", "the page; default: report.html in the first run's folder",
      AT(out), 0, 0},
     CELL_JSON(report_options),
-    {"quiet", CLI_FLAG, NULL, "print nothing but warnings and errors", AT(quiet), 0, 0},
 };
 
 // What is there and no page of ours is somebody else's.
@@ -39,24 +38,11 @@ static mics_status check_out(const char *path)
                      "%s: is there, and is no page of mics report; give another --out", path);
 }
 
-static mics_status open_run(cli_call *call, int32_t at, report_run *run)
-{
-    const int32_t each = BUCKETS / call->arguments.count;
-    const char *path = call->arguments.items[at];
-    MICS_TRY(report_run_open(call->memory, path, each < MAX_BUCKETS ? each : MAX_BUCKETS, 0, run));
-    if (run->history->last > 0)
-        return MICS_OK;
-    return mics_fail(MICS_ERR_INVALID, "%s: metrics.jsonl has no step yet; wait for the first one",
-                     path);
-}
-
 static mics_status write_page(cli_call *call, const report_options *options, report_run *runs)
 {
     const int32_t count = call->arguments.count;
     mics_text page = {.memory = call->memory};
-    mics_file_aside aside = {0};
     char *path = NULL;
-    int fd = -1;
     printer r = {.json = options->json};
     mics_status status = MICS_OK;
     MICS_TRY_OUT(options->out != NULL
@@ -64,17 +50,12 @@ static mics_status write_page(cli_call *call, const report_options *options, rep
                      : mics_file_join(call->memory, runs[0].path, "report.html", &path));
     MICS_TRY_OUT(check_out(path));
     MICS_TRY_OUT(report_page(&page, runs, count));
-    MICS_TRY_OUT(mics_file_begin_aside(call->memory, path, 0, &aside, &fd));
-    status = mics_file_write_at(fd, aside.path, page.bytes, page.used, 0);
-    MICS_TRY_OUT(mics_file_close_written(fd, aside.path, status));
-    MICS_TRY_OUT(mics_file_place(call->memory, &aside, path));
-    if (!options->quiet)
-        printer_text(&r, "%s: %d run%s, %s\n", path, (int)count, text_plural(count),
-                     text_size((double)page.used).text);
+    MICS_TRY_OUT(mics_file_write_whole(path, page.bytes, page.used));
+    printer_text(&r, "%s: %d run%s, %s\n", path, (int)count, text_plural(count),
+                 text_size((double)page.used).text);
     PRINTER_OBJECT(&r, NULL, cell_words("page", path), cell_int("runs", count),
                    cell_int("bytes", (int64_t)page.used));
 out:
-    mics_file_drop(call->memory, &aside);
     mics_free(call->memory, path);
     mics_text_fini(&page);
     return status;
@@ -86,12 +67,17 @@ static mics_status run_report(cli_call *call)
     report_run runs[MICS_CHART_SERIES] = {{0}};
     MICS_TRY(cli_parse(call, &options));
     mics_status status = MICS_OK;
-    for (int32_t i = 0; i < call->arguments.count && status == MICS_OK; i++)
-        status = open_run(call, i, &runs[i]);
+    const int32_t count = call->arguments.count, buckets = BUCKETS / (count < 2 ? 2 : count);
+    for (int32_t i = 0; i < count && status == MICS_OK; i++) {
+        status = report_run_open(call->memory, call->arguments.items[i], buckets, 0, &runs[i]);
+        if (status == MICS_OK && runs[i].history->last < 1)
+            status = mics_fail(MICS_ERR_INVALID, "%s: no step is done yet; wait for the first one",
+                               runs[i].path);
+    }
     call->running = status == MICS_OK;
     if (status == MICS_OK)
         status = write_page(call, &options, runs);
-    for (int32_t i = 0; i < call->arguments.count && i < MICS_CHART_SERIES; i++)
+    for (int32_t i = 0; i < count; i++)
         report_run_close(&runs[i]);
     return status;
 }

@@ -5,12 +5,8 @@
 
 // Units of the picture, y downwards; a page shows it as wide as there is place.
 enum { WIDTH = 560, HEIGHT = 230, LEFT = 58, RIGHT = 12, TOP = 10, BOTTOM = 28 };
-enum { MAX_MARKS = 40 };           // curves of no more values have a mark each
 static const double OUTLIER = 20;  // of the mean
 static const double BASELINE = .3; // of the largest value: what goes below is drawn from 0
-
-static const char *const dashes[MICS_CHART_SERIES] = {"none", "6 3",  "2 3", "9 3 2 3",
-                                                      "4 2",  "12 4", "1 3", "8 2 2 2"};
 
 typedef struct axis {
     double low, high, tick; // logarithms where `powers`
@@ -131,15 +127,13 @@ static void put_figures(const frame *f, const curve *c, part which)
 static void put_curve(const frame *f, const curve *c)
 {
     const bool ranges = c->run->width > 1;
-    int32_t values = 0;
     if (ranges) {
         mics_text_printf(f->text, "<path class=\"band c%d\" d=\"", (int)c->colour);
         put_points(f, c, MAX, false);
         put_points(f, c, MIN, true);
         mics_text_printf(f->text, "Z\"/>\n");
     }
-    mics_text_printf(f->text, "<path class=\"line c%d\" stroke-dasharray=\"%s\" d=\"",
-                     (int)c->colour, dashes[c->dash]);
+    mics_text_printf(f->text, "<path class=\"line c%d d%d\" d=\"", (int)c->colour, (int)c->dash);
     put_points(f, c, MEAN, false);
     mics_text_printf(f->text, "\" data-first=\"%lld\" data-width=\"%lld\" data-name=\"",
                      (long long)c->run->first, (long long)c->run->width);
@@ -148,14 +142,6 @@ static void put_curve(const frame *f, const curve *c)
     for (int which = ranges ? MIN : MEAN; which <= (ranges ? MAX : MEAN); which++)
         put_figures(f, c, (part)which);
     mics_text_printf(f->text, "/>\n");
-    for (int32_t i = 0; i < c->run->bucket_count; i++)
-        values += c->figure->buckets[i].count > 0;
-    for (int32_t i = 0; i < c->run->bucket_count && values <= MAX_MARKS; i++) {
-        if (c->figure->buckets[i].count > 0)
-            mics_text_printf(f->text, "<circle class=\"c%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\"/>\n",
-                             (int)c->colour, at(&f->x, history_step(c->run, i)),
-                             at(&f->y, part_of(&c->figure->buckets[i], MEAN)));
-    }
 }
 
 void draw_curves(mics_text *text, const char *title, const curve *curves, int32_t count)
@@ -177,9 +163,9 @@ void draw_curves(mics_text *text, const char *title, const curve *curves, int32_
     mics_text_printf(text, "</svg>\n");
     for (int32_t i = 0; i < count; i++) {
         mics_text_printf(text,
-                         "<svg class=\"key\" viewBox=\"0 0 26 8\"><path class=\"line c%d\" "
-                         "stroke-dasharray=\"%s\" d=\"M0 4H26\"/></svg>",
-                         (int)curves[i].colour, dashes[curves[i].dash]);
+                         "<svg class=\"key\" viewBox=\"0 0 26 8\"><path class=\"line c%d d%d\" "
+                         "d=\"M0 4H26\"/></svg>",
+                         (int)curves[i].colour, (int)curves[i].dash);
         draw_escaped(text, curves[i].name);
     }
     mics_text_printf(text, "<output></output></figure>\n");

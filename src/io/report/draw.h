@@ -44,7 +44,7 @@ typedef struct curve {
     int32_t colour, dash; // below MICS_CHART_SERIES
 } curve;
 
-/* curves.c: appends a <figure>, whose colours are the page's (classes c0 to c7). Means of buckets are
+/* curves.c: appends a <figure>, whose colours and dashes are the page's (classes c0, d0 ...). Means of buckets are
  * lines; between their smallest and largest values it is shaded. Lines carry their figures, with all
  * digits where a bucket is a step. The y axis is logarithmic where a few values are far above all
  * others.

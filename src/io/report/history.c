@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { LINE_BYTES = 4096 }; // as metrics_file.c has it
 
@@ -120,7 +119,7 @@ static mics_status take_line(history *self, const char *at, locale_t plain, bool
     return MICS_OK;
 }
 
-static mics_status read_lines(history *self, FILE *from, locale_t plain)
+static mics_status read_lines(history *self, FILE *from, const char *path, locale_t plain)
 {
     char line[LINE_BYTES];
     bool begins = true; // of what fgets gives in parts, the first part
@@ -135,66 +134,39 @@ static mics_status read_lines(history *self, FILE *from, locale_t plain)
             MICS_TRY(take_line(self, line, plain, &ours));
         self->lines += ends;
         self->damaged += ends && !ours;
-        self->offset = ends ? ftello(from) : self->offset;
         begins = ends;
     }
-    return ferror(from) == 0 ? MICS_OK : mics_fail(MICS_ERR_IO, "%s: cannot read", self->path);
+    if (ferror(from) != 0)
+        return mics_fail(MICS_ERR_IO, "%s: cannot be read", path);
+    return self->damaged == 0 || self->damaged < self->lines
+               ? MICS_OK
+               : mics_fail(MICS_ERR_FORMAT,
+                           "%s: no line is of a run's metrics, which begin with {\"step\": ", path);
 }
 
 // ---- the file ----
-
-static void forget(history *self)
-{
-    for (int32_t i = 0; i < self->figure_count; i++)
-        mics_free(self->memory, self->figures[i].buckets);
-    self->figure_count = 0;
-    self->first = self->last = -1;
-    self->width = 1;
-    self->lines = self->damaged = self->offset = 0;
-    self->stopped = false;
-}
-
-// Where reading begins: of a tail behind the first newline, as before it stands a part of a line.
-static void seek(history *self, FILE *from)
-{
-    struct stat info = {0};
-    (void)fstat(fileno(from), &info);
-    if (info.st_ino != self->inode || info.st_size < self->offset) {
-        forget(self);
-        self->inode = info.st_ino;
-        if (self->tail_bytes > 0 && info.st_size > self->tail_bytes) {
-            (void)fseeko(from, info.st_size - self->tail_bytes, SEEK_SET);
-            for (int c = 0; c != '\n' && c != EOF;)
-                c = getc(from);
-            self->offset = ftello(from);
-        }
-    }
-    (void)fseeko(from, self->offset, SEEK_SET);
-}
-
-mics_status history_read(history *self)
-{
-    MICS_TRY(mics_file_refuse_special(self->path));
-    FILE *from = fopen(self->path, "re");
-    if (from == NULL)
-        return mics_fail(mics_status_of_errno(errno), "%s: cannot open: %s", self->path,
-                         strerror(errno));
-    const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    seek(self, from);
-    const mics_status status = read_lines(self, from, plain);
-    freelocale(plain);
-    fclose(from);
-    return status;
-}
 
 mics_status history_open(mics_memory *memory, const char *path, int32_t bucket_count,
                          int64_t tail_bytes, history **history_out)
 {
     history *self = NULL;
-    MICS_TRY(MICS_NEW(memory, 1, &self));
-    *self = (history){.memory = memory, .bucket_count = bucket_count, .tail_bytes = tail_bytes};
-    forget(self);
-    const mics_status status = mics_strdup(memory, path, &self->path);
+    MICS_TRY(mics_file_refuse_special(path));
+    FILE *from = fopen(path, "re");
+    if (from == NULL)
+        return mics_fail(mics_status_of_errno(errno), "%s: cannot open: %s", path, strerror(errno));
+    mics_status status = MICS_NEW(memory, 1, &self);
+    const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    if (status == MICS_OK) {
+        *self = (history){.memory = memory, .bucket_count = bucket_count, .width = 1};
+        self->first = self->last = -1;
+        // Of a file that is shorter the seek fails; else what it leaves of a line is passed over.
+        if (tail_bytes > 0 && fseeko(from, -tail_bytes, SEEK_END) == 0)
+            for (int c = 0; c != '\n' && c != EOF;)
+                c = getc(from);
+        status = read_lines(self, from, path, plain);
+    }
+    freelocale(plain);
+    fclose(from);
     if (status == MICS_OK)
         *history_out = self;
     else
@@ -204,9 +176,8 @@ mics_status history_open(mics_memory *memory, const char *path, int32_t bucket_c
 
 void history_close(history *self)
 {
-    if (self == NULL)
-        return;
-    forget(self);
-    mics_free(self->memory, self->path);
-    mics_free(self->memory, self);
+    for (int32_t i = 0; self != NULL && i < self->figure_count; i++)
+        mics_free(self->memory, self->figures[i].buckets);
+    if (self != NULL)
+        mics_free(self->memory, self);
 }

@@ -3,9 +3,6 @@
 // What a metrics.jsonl says, thinned out: each figure in buckets of equally many steps, with the
 // smallest, the largest and the mean of each. So a file of any length takes the same memory, and a
 // single value that is far from its neighbours stays seen.
-//
-// The file is read as it grows, on a disk that other machines write to, too: each read opens it anew
-// and takes the lines that are whole.
 #pragma once
 
 #include "mics/memory.h"
@@ -29,7 +26,6 @@ typedef struct history_figure {
 
 typedef struct history {
     mics_memory *memory;
-    char *path;
     int32_t bucket_count, figure_count;
     int64_t first, last; // steps; -1: none yet
     int64_t width;       // steps of a bucket
@@ -37,25 +33,18 @@ typedef struct history {
     int64_t damaged;     // of them those that are none of ours
     bool stopped;        // the newest line says that the run ended early
     history_figure figures[HISTORY_MAX_FIGURES];
-    // Where the next read begins, and of which file.
-    int64_t offset, tail_bytes;
-    uint64_t inode;
 } history;
 
-/* Begins with no line. Of a file's end alone: with `tail_bytes`; 0 is all of it.
+/* Reads the whole lines of a file, or of its last `tail_bytes`, if that is not 0.
  *
  * Needs:   bucket_count >= 1.
- * Returns: MICS_OK; MICS_ERR_MEMORY.     Owns: close with history_close.
+ * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT: it has lines, and none is of a run's metrics;
+ *          MICS_ERR_MEMORY; logged.
+ * Owns:    close with history_close; NULL is allowed there.
  */
 mics_status history_open(mics_memory *memory, const char *path, int32_t bucket_count,
                          int64_t tail_bytes, history **history_out);
 void history_close(history *self);
-
-/* Reads what was appended since; all of it again where another file stands there, as after a resume.
- *
- * Returns: MICS_OK; MICS_ERR_IO (also: there is no file); MICS_ERR_MEMORY; logged.
- */
-mics_status history_read(history *self);
 
 /* The figure of that name; NULL: it has no value. */
 const history_figure *history_find(const history *self, const char *name);

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { MAX_JSON = 64 << 20, MAX_LINE = 8192, SAMPLES_BYTES = 64 << 10 };
 
@@ -26,31 +25,25 @@ static mics_status load_json(mics_memory *memory, const char *folder, const char
 mics_status report_run_open(mics_memory *memory, const char *path, int32_t bucket_count,
                             int64_t tail_bytes, report_run *run_out)
 {
-    struct stat info;
     char *metrics = NULL;
     report_run run = {.path = path};
-    mics_status status = MICS_OK;
-    MICS_TRY_OUT(mics_file_join(memory, path, "metrics.jsonl", &metrics));
-    if (stat(metrics, &info) != 0)
-        status = mics_fail(MICS_ERR_INVALID,
-                           "%s: is not there; give the folder of a run that trains, or has trained "
-                           "(its run.out)",
-                           metrics);
-    MICS_TRY_OUT(status);
-    MICS_TRY_OUT(history_open(memory, metrics, bucket_count, tail_bytes, &run.history));
-    MICS_TRY_OUT(history_read(run.history));
-    if (run.history->lines > 0 && run.history->damaged == run.history->lines)
-        status = mics_fail(
-            MICS_ERR_FORMAT,
-            "%s: no line of it is of a run's metrics, which begin with {\"step\": ", metrics);
-    MICS_TRY_OUT(status);
-    MICS_TRY_OUT(load_json(memory, path, "resolved.json", &run.resolved));
-    MICS_TRY_OUT(load_json(memory, path, "about.json", &run.about));
-    *run_out = run;
-    run = (report_run){0};
-out:
-    report_run_close(&run);
+    MICS_TRY(mics_file_join(memory, path, "metrics.jsonl", &metrics));
+    mics_status status =
+        mics_file_is_there(metrics)
+            ? history_open(memory, metrics, bucket_count, tail_bytes, &run.history)
+            : mics_fail(MICS_ERR_INVALID,
+                        "%s: is not there; give the folder of a run that trains, or has trained "
+                        "(its run.out)",
+                        metrics);
     mics_free(memory, metrics);
+    if (status == MICS_OK)
+        status = load_json(memory, path, "resolved.json", &run.resolved);
+    if (status == MICS_OK)
+        status = load_json(memory, path, "about.json", &run.about);
+    if (status == MICS_OK)
+        *run_out = run;
+    else
+        report_run_close(&run);
     return status;
 }
 
@@ -86,8 +79,8 @@ static const struct chart {
      "exposed_comm_ms|exposed_gather_ms|exposed_reduce_ms|exposed_second_hop_ms|exposed_agree_ms|"
      "exposed_copy_ms"},
     {"Waiting for saves, ms", "save_ms"},
+    {NULL, "tokens|phase|best_step|best_validation_loss"}, // not drawn
 };
-static const char not_drawn[] = "tokens|phase|best_step|best_validation_loss";
 
 // A run's figures differ in colour; of several runs colours tell the runs, and dashes the figures.
 static void put_chart(mics_text *page, const struct chart *chart, const report_run *runs,
@@ -112,13 +105,13 @@ static void put_chart(mics_text *page, const struct chart *chart, const report_r
             used++;
         }
     }
-    if (used > 0)
+    if (used > 0 && chart->title != NULL)
         draw_curves(page, chart->title, curves, used);
 }
 
 static bool is_listed(const char *name)
 {
-    bool listed = mics_text_is_among(name, not_drawn);
+    bool listed = false;
     for (size_t i = 0; i < sizeof charts / sizeof *charts; i++)
         listed = listed || mics_text_is_among(name, charts[i].figures);
     return listed;
@@ -126,14 +119,6 @@ static bool is_listed(const char *name)
 
 static void put_charts(mics_text *page, const report_run *runs, int32_t count)
 {
-    int64_t width = 1;
-    for (int32_t r = 0; r < count; r++)
-        width = runs[r].history->width > width ? runs[r].history->width : width;
-    if (width > 1)
-        mics_text_printf(page,
-                         "<p>Thinned out: lines are means of up to %lld steps each; between the "
-                         "smallest and the largest value of these it is shaded.</p>\n",
-                         (long long)width);
     mics_text_printf(page, "<div class=\"charts\">\n");
     for (size_t i = 0; i < sizeof charts / sizeof *charts; i++)
         put_chart(page, &charts[i], runs, count);
@@ -152,7 +137,7 @@ static void put_charts(mics_text *page, const report_run *runs, int32_t count)
 
 // ---- the newest figures ----
 
-// What the schedule says a figure is stands in about.json under its name.
+// What the schedule says that a figure is stands in about.json under its name.
 static void put_figure(mics_text *page, const report_run *run, const char *name)
 {
     const history_figure *figure = history_find(run->history, name);
@@ -165,34 +150,32 @@ static void put_figure(mics_text *page, const report_run *run, const char *name)
     if (isfinite(predicted) && figure != NULL)
         mics_text_printf(page, predicted == figure->newest ? ", as predicted" : ", predicted %.17g",
                          predicted);
-    mics_text_printf(page, "</td>");
 }
 
 static void put_newest(mics_text *page, const report_run *runs, int32_t count)
 {
-    mics_text_printf(page, "<h2>Newest figures</h2>\n<div class=\"wide\"><table><tr><th>run</th>");
+    mics_text_printf(page, "<h2>Newest figures</h2>\n<div class=\"wide\"><table><tr><th>run");
     for (int32_t r = 0; r < count; r++) {
         mics_text_printf(page, "<th class=\"c%d\">", (int)r);
         draw_escaped(page, runs[r].path);
-        mics_text_printf(page, "</th>");
     }
-    mics_text_printf(page, "</tr>\n<tr><th>step</th>");
+    mics_text_printf(page, "\n<tr><th>step");
     for (int32_t r = 0; r < count; r++) {
         const double steps = report_number(runs[r].resolved, "run.steps");
         mics_text_printf(page, "<td>%lld", (long long)runs[r].history->last);
         mics_text_printf(page, isfinite(steps) ? " of %.0f" : "", steps);
-        mics_text_printf(page, runs[r].history->stopped ? ", ended early</td>" : "</td>");
+        mics_text_printf(page, runs[r].history->stopped ? ", ended early" : "");
     }
     for (int32_t f = 0; f < runs[0].history->figure_count; f++) {
-        mics_text_printf(page, "</tr>\n<tr><th>");
+        mics_text_printf(page, "\n<tr><th>");
         draw_escaped(page, runs[0].history->figures[f].name);
-        mics_text_printf(page, "</th>");
         for (int32_t r = 0; r < count; r++)
             put_figure(page, &runs[r], runs[0].history->figures[f].name);
     }
-    mics_text_printf(page, "</tr></table></div>\n<p>Predicted is what the schedule of a "
-                           "step says. One that is saved, evaluated or compared also sends the "
-                           "parameter sync that follows.</p>\n");
+    mics_text_printf(page,
+                     "</table></div>\n<p>Predicted is what the schedule of a step says. One that "
+                     "is saved, evaluated or compared also sends the parameter sync that "
+                     "follows.</p>\n");
 }
 
 // ---- texts ----
@@ -245,12 +228,17 @@ static void put_samples(mics_text *page, const char *folder)
     fclose(from);
 }
 
-static mics_status put_run(mics_text *page, const report_run *run, const report_run *first)
+static void put_run(mics_text *page, const report_run *run, const report_run *first)
 {
     const history *of = run->history;
     mics_text_printf(page, "<h2>");
     draw_escaped(page, run->path);
     mics_text_printf(page, "</h2>\n");
+    if (of->width > 1)
+        mics_text_printf(page,
+                         "<p>Thinned out: its lines are means of %lld steps each, and between the "
+                         "smallest and the largest value of these it is shaded.</p>\n",
+                         (long long)of->width);
     if (of->damaged > 0)
         mics_text_printf(page, "<p>%lld of %lld lines of metrics.jsonl cannot be read.</p>\n",
                          (long long)of->damaged, (long long)of->lines);
@@ -259,11 +247,10 @@ static mics_status put_run(mics_text *page, const report_run *run, const report_
             mics_text_printf(page, "<p>%s is not finite in %lld lines.</p>\n", of->figures[f].name,
                              (long long)of->figures[f].nulls);
     }
-    MICS_TRY(report_timeline(page, run->path));
+    report_timeline(page, run->path);
     put_samples(page, run->path);
     put_file(page, "Run file, resolved", run->resolved, first->resolved);
     put_file(page, "Machine, and what was predicted", run->about, first->about);
-    return mics_text_status(page);
 }
 
 // ---- the whole ----
@@ -281,7 +268,7 @@ mics_status report_page(mics_text *page, const report_run *runs, int32_t count)
     put_charts(page, runs, count);
     put_newest(page, runs, count);
     for (int32_t r = 0; r < count; r++)
-        MICS_TRY(put_run(page, &runs[r], &runs[0]));
+        put_run(page, &runs[r], &runs[0]);
     mics_text_printf(page, "<script>\n%s</script></body></html>\n", report_js);
     return mics_text_status(page);
 }

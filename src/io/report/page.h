@@ -13,10 +13,9 @@ typedef struct report_run {
     mics_json *resolved, *about; // resolved.json and about.json; NULL: there is none
 } report_run;
 
-/* Opens a run's folder and reads its metrics, as history_open and history_read.
+/* Opens a run's folder and reads its metrics, as history_open.
  *
- * Returns: MICS_OK; MICS_ERR_INVALID: it is no run's folder; MICS_ERR_FORMAT: metrics.jsonl has
- *          lines, and none is ours; MICS_ERR_IO; MICS_ERR_MEMORY; logged.
+ * Returns: as history_open; MICS_ERR_INVALID, logged: it is no run's folder.
  * Owns:    close with report_run_close, which takes a zeroed one, too.
  */
 mics_status report_run_open(mics_memory *memory, const char *path, int32_t bucket_count,
@@ -29,13 +28,13 @@ double report_number(const mics_json *json, const char *path);
 /* Appends one HTML file that needs nothing of the network, and no script for its figures.
  *
  * Shapes:  runs: (count), each with a step.       Needs: 1 <= count <= MICS_CHART_SERIES.
- * Returns: MICS_OK; MICS_ERR_MEMORY, MICS_ERR_FORMAT (a trace that is none of ours), logged.
+ * Returns: MICS_OK; MICS_ERR_MEMORY, logged.
  */
 mics_status report_page(mics_text *page, const report_run *runs, int32_t count);
 
-/* timeline.c: appends the first traced step of rank 0, a bar an entry, a row a stream, and the ranks
- * that wait least; nothing where there is no trace. Returns: as report_page. */
-mics_status report_timeline(mics_text *page, const char *folder);
+/* timeline.c: appends the first traced step of rank 0, a bar an entry, a row a stream, and who waits
+ * least. */
+void report_timeline(mics_text *page, const char *folder);
 
 // page.css and page.js.
 extern const char report_css[], report_js[];

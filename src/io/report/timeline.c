@@ -1,155 +1,110 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// A trace has an event a line, and figures of all ranks behind them; it may be large, so it is read
-// line by line, and events of other ranks and steps are passed over.
-#include "base/json.h"
+// A trace has an event a line, as trace.c writes them, and may be large. So it is read line by line,
+// and what is not of rank 0's first step is passed over.
 #include "io/report/draw.h"
 #include "io/report/page.h"
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_EVENTS = 5000, MAX_TRACKS = 8, TRACK_HEIGHT = 34, MAX_RANKS = 5 };
+enum { MAX_EVENTS = 5000, ROW = 34 };
 
 typedef struct timeline {
-    mics_text bars; // in microseconds, behind `origin`
-    mics_text tracks;
-    int64_t events, tids[MAX_TRACKS], track_count;
+    mics_text bars; // in microseconds behind `origin`
+    mics_text names;
+    int64_t events, first_tid, rows;
     double step, origin, begin, end;
-    mics_json *by_rank[3]; // step_us, compute_busy_us, exposed_us
+    double least_us; // that a rank waits for collectives
+    int32_t ranks, least;
 } timeline;
 
-static const char *const figures[3] = {
-    "\"step_us_by_rank\": ", "\"compute_busy_us_by_rank\": ", "\"exposed_us_by_rank\": "};
-
-static void take_track(timeline *t, const mics_json *line)
+static void take_event(timeline *t, const char *line)
 {
-    if (t->track_count == MAX_TRACKS)
+    char name[128], category[32];
+    long long tid = 0;
+    double ts = 0, us = 0, step = 0;
+    if (sscanf(line,
+               "{\"ph\": \"X\", \"pid\": 0, \"tid\": %lld, \"ts\": %lf, \"dur\": %lf, \"name\": "
+               "\"%127[^\"]\", \"cat\": \"%31[^\" ]%*[^{]{\"step\": %lf",
+               &tid, &ts, &us, name, category, &step) != 6)
         return;
-    draw_text(&t->tracks, 4, (double)(t->track_count * TRACK_HEIGHT) + 20, "",
-              mics_json_string(mics_json_at(line, "args.name")));
-    t->tids[t->track_count++] = mics_json_int(mics_json_at(line, "tid"));
-}
-
-static void take_event(timeline *t, const mics_json *line)
-{
-    const double ts = report_number(line, "ts"), dur = report_number(line, "dur");
-    const int64_t tid = mics_json_int(mics_json_at(line, "tid"));
-    const char *category = mics_json_string(mics_json_at(line, "cat"));
-    int64_t track = 0;
-    if (t->events == 0) {
-        t->step = report_number(line, "args.step");
-        t->origin = ts;
-    }
-    while (track < t->track_count && t->tids[track] != tid)
-        track++;
-    if (report_number(line, "args.step") != t->step || track == t->track_count ||
-        t->events++ >= MAX_EVENTS)
+    t->step = t->events == 0 ? step : t->step;
+    t->origin = t->events == 0 ? ts : t->origin;
+    if (step != t->step || t->events++ >= MAX_EVENTS)
         return;
     t->begin = fmin(t->begin, ts - t->origin);
-    t->end = fmax(t->end, ts - t->origin + dur);
+    t->end = fmax(t->end, ts - t->origin + us);
     mics_text_printf(&t->bars,
-                     "<rect class=\"%.*s\" x=\"%.1f\" y=\"%lld\" width=\"%.1f\" "
+                     "<rect class=\"%s\" x=\"%.1f\" y=\"%lld\" width=\"%.1f\" "
                      "height=\"%d\"><title>",
-                     (int)strcspn(category, " "), category, ts - t->origin,
-                     (long long)track * TRACK_HEIGHT, dur, TRACK_HEIGHT - 4);
-    draw_escaped(&t->bars, mics_json_string(mics_json_at(line, "name")));
-    mics_text_printf(&t->bars, ", %.0f us</title></rect>\n", dur);
+                     category, ts - t->origin, (tid - t->first_tid) * ROW, us, ROW - 4);
+    draw_escaped(&t->bars, name);
+    mics_text_printf(&t->bars, ", %.0f us</title></rect>\n", us);
 }
 
-static mics_status take_line(timeline *t, const char *path, char *line, size_t bytes)
+static void take_line(timeline *t, char *line)
 {
-    mics_json *json = NULL;
-    while (bytes > 0 && strchr(",\n", line[bytes - 1]) != NULL)
-        bytes--;
-    for (int f = 0; f < 3; f++) {
-        const size_t name = strlen(figures[f]);
-        if (strncmp(line, figures[f], name) == 0 && t->by_rank[f] == NULL)
-            return mics_json_parse_line(t->bars.memory, path, line + name, bytes - name,
-                                        &t->by_rank[f]);
+    char name[32], *at = strchr(line, '[');
+    long long tid = 0;
+    take_event(t, line);
+    if (sscanf(line,
+               "{\"ph\": \"M\", \"pid\": 0, \"tid\": %lld, \"name\": \"thread_name\", \"args\": "
+               "{\"name\": \"%31[^\"]",
+               &tid, name) == 2) {
+        t->first_tid = t->rows == 0 ? tid : t->first_tid;
+        t->rows = tid - t->first_tid + 1;
+        draw_text(&t->names, 4, (double)((t->rows - 1) * ROW) + 20, "", name);
     }
-    const bool event = strncmp(line, "{\"ph\": \"X\", \"pid\": 0,", 21) == 0;
-    const bool track = strncmp(line, "{\"ph\": \"M\", \"pid\": 0,", 21) == 0 &&
-                       strstr(line, "\"thread_name\"") != NULL;
-    if (!event && !track)
-        return MICS_OK;
-    MICS_TRY(mics_json_parse_line(t->bars.memory, path, line, bytes, &json));
-    (event ? take_event : take_track)(t, json);
-    mics_json_close(json);
-    return MICS_OK;
-}
-
-// Who waits least for collectives is who the others wait for.
-static void put_ranks(mics_text *page, const timeline *t)
-{
-    const mics_json_value *of[3];
-    for (int f = 0; f < 3; f++)
-        of[f] = t->by_rank[f] != NULL ? mics_json_root(t->by_rank[f]) : NULL;
-    const int32_t ranks = mics_json_count(of[2]);
-    if (ranks < 2)
-        return;
-    mics_text_printf(page, "<div class=\"wide\"><table><caption>Ranks that wait least, so that the "
-                           "others wait for them; ms of a step</caption>\n<tr><th>rank</th><th>"
-                           "step</th><th>computes</th><th>waits</th></tr>\n");
-    double above = -INFINITY;
-    for (int32_t shown = 0; shown < MAX_RANKS && shown < ranks; shown++) {
-        int32_t least = -1;
-        for (int32_t rank = 0; rank < ranks; rank++) {
-            const double waits = mics_json_real(mics_json_element(of[2], rank));
-            if (waits > above &&
-                (least < 0 || waits < mics_json_real(mics_json_element(of[2], least))))
-                least = rank;
-        }
-        if (least < 0)
-            break;
-        above = mics_json_real(mics_json_element(of[2], least));
-        mics_text_printf(page, "<tr><th>%d</th>", (int)least);
-        for (int f = 0; f < 3; f++)
-            mics_text_printf(page, "<td>%.3f</td>",
-                             mics_json_real(mics_json_element(of[f], least)) / 1e3);
-        mics_text_printf(page, "</tr>\n");
+    for (; strncmp(line, "\"exposed_us_by_rank\":", 21) == 0 && at != NULL && *at != ']';
+         t->ranks++) {
+        const double us = strtod(at + 1, &at);
+        at = strpbrk(at, ",]");
+        t->least = t->ranks == 0 || us < t->least_us ? t->ranks : t->least;
+        t->least_us = t->least == t->ranks ? us : t->least_us;
     }
-    mics_text_printf(page, "</table></div>\n");
 }
 
 static void put_streams(mics_text *page, const timeline *t)
 {
-    const int height = (int)t->track_count * TRACK_HEIGHT;
-    if (t->events == 0 || t->bars.used == 0 || t->tracks.used == 0)
-        return;
+    const int height = (int)t->rows * ROW;
     mics_text_printf(page,
-                     "<figure class=\"full\"><figcaption>Step %.0f of rank 0: its streams, "
-                     "%.2f ms%s</figcaption>\n<svg class=\"streams\" viewBox=\"0 0 900 %d\" "
-                     "role=\"img\" aria-label=\"streams of a step\">%s<svg x=\"80\" "
-                     "width=\"820\" height=\"%d\" viewBox=\"%.1f 0 %.1f %d\" "
-                     "preserveAspectRatio=\"none\">\n%s</svg></svg></figure>\n",
+                     "<figure><figcaption>Step %.0f of rank 0 by its streams, %.2f ms%s"
+                     "</figcaption>\n<svg class=\"streams\" viewBox=\"0 0 900 %d\" role=\"img\" "
+                     "aria-label=\"streams of a step\">%s<svg x=\"80\" width=\"820\" "
+                     "height=\"%d\" viewBox=\"%.1f 0 %.1f %d\" preserveAspectRatio=\"none\">"
+                     "\n%s</svg></svg></figure>\n",
                      t->step, (t->end - t->begin) / 1e3,
-                     t->events > MAX_EVENTS ? " (its first 5000 entries)" : "", height,
-                     t->tracks.bytes, height, t->begin, t->end - t->begin, height, t->bars.bytes);
+                     t->events > MAX_EVENTS ? " (as far as its first 5000 entries go)" : "", height,
+                     t->names.bytes, height, t->begin, t->end - t->begin, height, t->bars.bytes);
+    if (t->ranks > 1)
+        mics_text_printf(page,
+                         "<p>Of %d ranks, number %d waits least for collectives (%.3f ms of a "
+                         "step): the others wait for it.</p>\n",
+                         (int)t->ranks, (int)t->least, t->least_us / 1e3);
 }
 
-mics_status report_timeline(mics_text *page, const char *folder)
+void report_timeline(mics_text *page, const char *folder)
 {
-    timeline t = {.bars.memory = page->memory, .tracks.memory = page->memory};
+    timeline t = {.bars.memory = page->memory, .names.memory = page->memory};
     char path[4096], *line = NULL;
     size_t capacity = 0;
-    ssize_t bytes = 0;
-    mics_status status = MICS_OK;
-    const bool whole = snprintf(path, sizeof path, "%s/trace.json", folder) < (int)sizeof path;
-    FILE *from = whole ? fopen(path, "re") : NULL;
-    while (from != NULL && status == MICS_OK && (bytes = getline(&line, &capacity, from)) > 0)
-        status = take_line(&t, path, line, (size_t)bytes);
+    snprintf(path, sizeof path, "%s/trace.json", folder);
+    FILE *from = fopen(path, "re");
+    const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0), before = uselocale(plain);
+    while (from != NULL && getline(&line, &capacity, from) > 0)
+        take_line(&t, line);
+    if (t.bars.used > 0 && t.names.used > 0)
+        put_streams(page, &t);
+    else
+        mics_text_printf(page, "<p>No step was traced (run.trace_step).</p>\n");
+    uselocale(before);
+    freelocale(plain);
     if (from != NULL)
         fclose(from);
     free(line);
-    if (status == MICS_OK) {
-        put_streams(page, &t);
-        put_ranks(page, &t);
-    }
-    for (int f = 0; f < 3; f++)
-        mics_json_close(t.by_rank[f]);
     mics_text_fini(&t.bars);
-    mics_text_fini(&t.tracks);
-    return status;
+    mics_text_fini(&t.names);
 }

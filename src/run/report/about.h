@@ -4,8 +4,6 @@
 
 #include "mics/run.h"
 
-/* Writes OUT/about.json: the machine of the first rank, ranks, model, and what the schedule predicts,
- * for who looks at the run from elsewhere (io/report/page.h). Left to the caller: the folder's fsync.
- *
- * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY. */
+/* Writes OUT/about.json, for who looks at the run from elsewhere (io/report/page.h): the machine of
+ * rank 0, and what the schedule predicts. Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY. */
 mics_status run_about_write(const mics_job *job);
