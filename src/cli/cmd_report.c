@@ -49,6 +49,7 @@ static mics_status write_page(cli_call *call, const report_options *options, rep
                      ? mics_strdup(call->memory, options->out, &path)
                      : mics_file_join(call->memory, runs[0].path, "report.html", &path));
     MICS_TRY_OUT(check_out(path));
+    call->running = true;
     MICS_TRY_OUT(report_page(&page, runs, count));
     MICS_TRY_OUT(mics_file_write_whole(path, page.bytes, page.used));
     printer_text(&r, "%s: %d run%s, %s\n", path, (int)count, text_plural(count),
@@ -74,7 +75,6 @@ static mics_status run_report(cli_call *call)
             status = mics_fail(MICS_ERR_INVALID, "%s: no step is done yet; wait for the first one",
                                runs[i].path);
     }
-    call->running = status == MICS_OK;
     if (status == MICS_OK)
         status = write_page(call, &options, runs);
     for (int32_t i = 0; i < count; i++)

@@ -88,7 +88,7 @@ static mics_status run_watch(cli_call *call)
         single.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG);
         (void)tcsetattr(STDIN_FILENO, TCSANOW, &single);
     }
-    call->running = true;
+    call->running = status == MICS_OK;
     while (status == MICS_OK && !self.once && !ended && waits_on(keys))
         status = look(call, &self, &ended);
     if (keys)
