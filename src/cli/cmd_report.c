@@ -42,7 +42,9 @@ static mics_status write_page(cli_call *call, const report_options *options, rep
 {
     const int32_t count = call->arguments.count;
     mics_text page = {.memory = call->memory};
+    mics_file_aside aside = {0};
     char *path = NULL;
+    int fd = -1;
     printer r = {.json = options->json};
     mics_status status = MICS_OK;
     MICS_TRY_OUT(options->out != NULL
@@ -51,12 +53,16 @@ static mics_status write_page(cli_call *call, const report_options *options, rep
     MICS_TRY_OUT(check_out(path));
     call->running = true;
     MICS_TRY_OUT(report_page(&page, runs, count));
-    MICS_TRY_OUT(mics_file_write_whole(path, page.bytes, page.used));
+    MICS_TRY_OUT(mics_file_begin_aside(call->memory, path, 0, &aside, &fd));
+    status = mics_file_write_at(fd, aside.path, page.bytes, page.used, 0);
+    MICS_TRY_OUT(mics_file_close_written(fd, aside.path, status));
+    MICS_TRY_OUT(mics_file_place(call->memory, &aside, path));
     printer_text(&r, "%s: %d run%s, %s\n", path, (int)count, text_plural(count),
                  text_size((double)page.used).text);
     PRINTER_OBJECT(&r, NULL, cell_words("page", path), cell_int("runs", count),
                    cell_int("bytes", (int64_t)page.used));
 out:
+    mics_file_drop(call->memory, &aside);
     mics_free(call->memory, path);
     mics_text_fini(&page);
     return status;

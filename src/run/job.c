@@ -12,7 +12,6 @@
 #include "run/model.h"
 #include "run/model_files.h"
 #include "run/ranks/gpu.h"
-#include "run/report/about.h"
 #include "run/run_json.h"
 #include "run/run_schedule.h"
 #include "run/save/base.h"
@@ -391,7 +390,7 @@ mics_status run_job_write_resolved(mics_job *job)
         return MICS_OK;
     MICS_TRY(
         mics_file_replace(job->memory, out, "resolved.json", job->run_json, strlen(job->run_json)));
-    MICS_TRY(run_about_write(job));
+    MICS_TRY(run_job_write_about(job));
     return mics_file_sync_dir(out);
 }
 

@@ -116,7 +116,7 @@ static void put_figures(const frame *f, const curve *c, part which)
     for (int64_t i = 0; i <= (c->run->last - c->run->first) / c->run->width; i++) {
         const history_bucket *bucket = &c->figure->buckets[i];
         if (bucket->count > 0 && c->run->width == 1)
-            mics_text_real(part_of(bucket, which), digits, sizeof digits);
+            draw_digits(part_of(bucket, which), digits);
         else if (bucket->count > 0)
             mics_text_format(digits, sizeof digits, "%.6g", part_of(bucket, which));
         mics_text_printf(f->text, "%s%s", i > 0 ? " " : "", bucket->count > 0 ? digits : "-");

@@ -3,6 +3,7 @@
 // Heads, texts, marks and the y axis of pictures.
 #include "io/report/draw.h"
 #include <math.h>
+#include <string.h>
 
 enum { MAX_TICKS = 7 };
 
@@ -13,7 +14,12 @@ const char *const draw_colours[MICS_CHART_SERIES] = {"#0072B2", "#D55E00", "#009
 
 void draw_escaped(mics_text *text, const char *string)
 {
-    for (const char *c = string; *c != '\0'; c++) {
+    draw_escaped_bytes(text, string, strlen(string));
+}
+
+void draw_escaped_bytes(mics_text *text, const char *string, size_t count)
+{
+    for (const char *c = string; c < string + count; c++) {
         switch (*c) {
         case '&':
             mics_text_printf(text, "&amp;");
@@ -32,6 +38,15 @@ void draw_escaped(mics_text *text, const char *string)
             break;
         }
     }
+}
+
+const char *draw_digits(double value, char text[32])
+{
+    if (value == trunc(value) && fabs(value) < 1e15)
+        mics_text_format(text, 32, "%.0f", value);
+    else
+        mics_text_real(value, text, 32);
+    return text;
 }
 
 void draw_text(mics_text *text, double x, double y, const char *attributes, const char *string)

@@ -17,8 +17,12 @@ extern const char *const draw_colours[MICS_CHART_SERIES];
 void draw_begin(mics_text *text, const char *title, const char *subtitle);
 void draw_end(mics_text *text, const char *note);
 
-/* A text as XML has it, in elements and in attributes. */
+/* A text as XML has it, in elements and in attributes; `count` bytes of one. */
 void draw_escaped(mics_text *text, const char *string);
+void draw_escaped_bytes(mics_text *text, const char *string, size_t count);
+
+/* A figure with all its digits: counts as metrics.jsonl has them. */
+const char *draw_digits(double value, char text[32]);
 
 /* A text at its baseline; `string` is made XML. */
 void draw_text(mics_text *text, double x, double y, const char *attributes, const char *string);

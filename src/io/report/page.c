@@ -145,7 +145,7 @@ static void put_figure(mics_text *page, const report_run *run, const char *name)
     snprintf(path, sizeof path, "predicted.%s", name);
     const double predicted = report_number(run->about, path);
     if (figure != NULL)
-        mics_text_real(figure->newest, digits, sizeof digits);
+        draw_digits(figure->newest, digits);
     mics_text_printf(page, "<td>%s", digits);
     if (isfinite(predicted) && figure != NULL)
         mics_text_printf(page, predicted == figure->newest ? ", as predicted" : ", predicted %.17g",
@@ -184,17 +184,17 @@ static void put_newest(mics_text *page, const report_run *runs, int32_t count)
 static void put_file(mics_text *page, const char *title, const mics_json *json,
                      const mics_json *first)
 {
-    char line[MAX_LINE];
-    if (json == NULL)
-        return;
-    mics_text_printf(page, "<details><summary>%s</summary><pre>", title);
-    for (const char *at = mics_json_text(json); *at != '\0'; at += strspn(at, "\n")) {
-        snprintf(line, sizeof line, "%.*s", (int)strcspn(at, "\n"), at);
-        at += strcspn(at, "\n");
-        const bool other = first != NULL && strstr(mics_json_text(first), line) == NULL;
-        mics_text_printf(page, other ? "<mark>" : "");
-        draw_escaped(page, line);
-        mics_text_printf(page, other ? "</mark>\n" : "\n");
+    const char *at = json != NULL ? mics_json_text(json) : "";
+    const char *other = first != NULL ? mics_json_text(first) : at;
+    mics_text_printf(page, "<details><summary>%s%s</summary><pre>", title,
+                     json != NULL ? "" : ": there is none");
+    while (*at != '\0') {
+        const size_t line = strcspn(at, "\n") + (strchr(at, '\n') != NULL);
+        const bool marked = memmem(other, strlen(other), at, line) == NULL;
+        mics_text_printf(page, marked ? "<mark>" : "");
+        draw_escaped_bytes(page, at, line);
+        mics_text_printf(page, marked ? "</mark>" : "");
+        at += line;
     }
     mics_text_printf(page, "</pre></details>\n");
 }
@@ -207,12 +207,16 @@ static void put_samples(mics_text *page, const char *folder)
     FILE *from = fopen(path, "re");
     if (from == NULL)
         return;
-    (void)fseek(from, -SAMPLES_BYTES,
-                SEEK_END);                  // fails in a shorter file, which is read as a whole
-    const bool muted = mics_log_mute(true); // a part of a line is passed over
+    // A shorter file is read as a whole; of a longer one the first part of a line is passed over.
+    (void)fseek(from, -SAMPLES_BYTES, SEEK_END);
+    const bool muted = mics_log_mute(true);
     while (fgets(line, sizeof line, from) != NULL) {
         mics_json *sample = NULL;
-        if (mics_json_parse_line(page->memory, path, line, strlen(line), &sample) != MICS_OK)
+        const mics_status status =
+            mics_json_parse_line(page->memory, path, line, strlen(line), &sample);
+        if (status == MICS_ERR_MEMORY)
+            page->status = status;
+        if (status != MICS_OK)
             continue;
         const char *prompt = mics_json_string(mics_json_at(sample, "prompt"));
         const char *text = mics_json_string(mics_json_at(sample, "text"));
@@ -243,9 +247,11 @@ static void put_run(mics_text *page, const report_run *run, const report_run *fi
         mics_text_printf(page, "<p>%lld of %lld lines of metrics.jsonl cannot be read.</p>\n",
                          (long long)of->damaged, (long long)of->lines);
     for (int32_t f = 0; f < of->figure_count; f++) {
-        if (of->figures[f].nulls > 0 && !isnan(of->figures[f].newest))
-            mics_text_printf(page, "<p>%s is not finite in %lld lines.</p>\n", of->figures[f].name,
-                             (long long)of->figures[f].nulls);
+        if (of->figures[f].nulls == 0 || isnan(of->figures[f].newest))
+            continue;
+        mics_text_printf(page, "<p>Not finite in %lld lines: ", (long long)of->figures[f].nulls);
+        draw_escaped(page, of->figures[f].name);
+        mics_text_printf(page, "</p>\n");
     }
     report_timeline(page, run->path);
     put_samples(page, run->path);

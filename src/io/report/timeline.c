@@ -100,6 +100,8 @@ void report_timeline(mics_text *page, const char *folder)
         put_streams(page, &t);
     else
         mics_text_printf(page, "<p>No step was traced (run.trace_step).</p>\n");
+    if (t.bars.status != MICS_OK || t.names.status != MICS_OK)
+        page->status = MICS_ERR_MEMORY;
     uselocale(before);
     freelocale(plain);
     if (from != NULL)

@@ -1,6 +1,5 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-#include "about.h"
 #include "base/file.h"
 #include "mics/core/device.h"
 #include "run/job.h"
@@ -44,7 +43,7 @@ static void put_predicted(mics_text *text, const mics_schedule *schedule)
                      schedule->ledger.total, (long long)sent.intra, (long long)sent.inter);
 }
 
-mics_status run_about_write(const mics_job *job)
+mics_status run_job_write_about(const mics_job *job)
 {
     const mics_job_facts facts = mics_job_facts_get(job);
     mics_text text = {.memory = job->memory};

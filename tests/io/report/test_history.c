@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // metrics.jsonl thinned out: no value is lost in means, a spike stays seen, damage is counted and
-// nothing else; and figures over steps as pictures in a page.
+// nothing else; figures over steps as pictures, and the page that has them.
 #include "base/watched.h"
 #include "io/report/draw.h"
+#include "io/report/page.h"
 #include "test.h"
 #include <math.h>
 #include <stdlib.h>
@@ -190,6 +191,88 @@ static void test_curves(void **state)
     mics_text_fini(&page);
 }
 
+// ---- the page ----
+
+static void write_file(const char *name, const char *text)
+{
+    FILE *file = fopen(name, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static mics_status make_page(mics_text *page)
+{
+    report_run run = {0};
+    *page = (mics_text){.memory = memory};
+    MICS_TRY(report_run_open(memory, ".", 8, 0, &run));
+    const mics_status status = report_page(page, &run, 1);
+    report_run_close(&run);
+    return status;
+}
+
+// A page is whole, or there is none: whichever allocation fails.
+static void test_page(void **state)
+{
+    (void)state;
+    mics_text page;
+    mics_memory_stats stats;
+    mics_status status = MICS_ERR_MEMORY;
+    write_text("{\"step\": 1, \"loss\": 2, \"a<b\": 1, \"memory_peak_bytes\": 1000000}\n"
+               "{\"step\": 2, \"loss\": 1, \"a<b\": null, \"memory_peak_bytes\": 1000000}\n"
+               "damage\n");
+    write_file("resolved.json", "{\n  \"run\": {\"steps\": 4}\n}\n");
+    write_file("about.json", "{\"predicted\": {\"memory_peak_bytes\": 1000000}}");
+    write_file("samples.jsonl", "{\"step\": 2, \"prompt\": \"a\", \"text\": \"<i>\"}\n");
+    write_file(
+        "trace.json",
+        "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n"
+        "{\"ph\": \"M\", \"pid\": 0, \"tid\": 64, \"name\": \"thread_name\", \"args\": {\"name\": "
+        "\"compute\"}},\n"
+        "{\"ph\": \"M\", \"pid\": 0, \"tid\": 65, \"name\": \"thread_name\", \"args\": {\"name\": "
+        "\"intra\"}},\n"
+        "{\"ph\": \"X\", \"pid\": 0, \"tid\": 65, \"ts\": 100.500, \"dur\": 20.000, \"name\": "
+        "\"gather h.0\", \"cat\": \"gather\", \"args\": {\"step\": 5, \"entry\": 0}},\n"
+        "{\"ph\": \"X\", \"pid\": 0, \"tid\": 64, \"ts\": 98.500, \"dur\": 4.000, \"name\": "
+        "\"forward h.0\", \"cat\": \"forward\", \"args\": {\"step\": 5, \"entry\": 1}},\n"
+        "{\"ph\": \"X\", \"pid\": 0, \"tid\": 64, \"ts\": 900.500, \"dur\": 4.000, \"name\": "
+        "\"forward h.0\", \"cat\": \"forward\", \"args\": {\"step\": 6, \"entry\": 1}},\n"
+        "{\"ph\": \"X\", \"pid\": 1, \"tid\": 128, \"ts\": 1.500, \"dur\": 4.000, \"name\": "
+        "\"forward h.0\", \"cat\": \"forward\", \"args\": {\"step\": 5, \"entry\": 1}}\n],\n"
+        "\"otherData\": {\n\"exposed_us_by_rank\": [300.5, 1200, 30.25],\n}}\n");
+    for (int64_t n = 1; status != MICS_OK; n++) {
+        assert_true(n < 200);
+        mics_memory_fail_after(memory, n);
+        status = make_page(&page);
+        mics_memory_fail_after(memory, 0);
+        if (status == MICS_OK)
+            break;
+        assert_int_equal(status, MICS_ERR_MEMORY);
+        mics_text_fini(&page);
+        mics_memory_stats_get(memory, &stats);
+        assert_int_equal(stats.live_blocks, 0);
+    }
+    static const char *const parts[] = {
+        "<td>2 of 4",
+        "<td>1000000, as predicted",
+        ">a&lt;b</figcaption>",
+        "&lt;i&gt;</pre>",
+        "1 of 3 lines of metrics.jsonl cannot be read",
+        "Not finite in 1 lines: a&lt;b",
+        "Step 5 of rank 0 by its streams, 0.02 ms",
+        "<rect class=\"gather\" x=\"0.0\" y=\"34\" width=\"20.0\"",
+        "<rect class=\"forward\" x=\"-2.0\" y=\"0\" width=\"4.0\"",
+        "viewBox=\"-2.0 0 22.0 68\"",
+        "Of 3 ranks, number 2 waits least for collectives (0.030 ms"};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (strstr(page.bytes, parts[i]) == NULL)
+            fail_msg("the page lacks %s", parts[i]);
+    }
+    const char *second = strstr(page.bytes, "class=\"forward\"");
+    assert_null(strstr(second + 1, "class=\"forward\"")); // of another rank, or step
+    mics_text_fini(&page);
+}
+
 static int group_setup(void **state)
 {
     (void)state;
@@ -199,7 +282,10 @@ static int group_setup(void **state)
 static int group_teardown(void **state)
 {
     (void)state;
-    (void)unlink(path);
+    static const char *const names[] = {path, "resolved.json", "about.json", "samples.jsonl",
+                                        "trace.json"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        (void)unlink(names[i]);
     return chdir("/") == 0 && rmdir(folder) == 0 ? 0 : 1;
 }
 
@@ -212,6 +298,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_tail, setup, teardown),
         cmocka_unit_test_setup_teardown(test_foreign, setup, teardown),
         cmocka_unit_test_setup_teardown(test_curves, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_page, setup, teardown),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }
