@@ -70,14 +70,18 @@ static void put_number(const frame *f, double x, double y, const char *anchor, d
 
 static void put_axes(const frame *f)
 {
-    for (double y = f->y.low; y <= f->y.high + f->y.tick / 2; y += f->y.tick) {
-        const double value = f->y.powers ? pow(10, y) : fabs(y) < f->y.tick / 2 ? 0 : y;
-        mics_text_printf(f->text, "<path class=\"grid\" d=\"M%d %.1fH%d\"/>", LEFT,
-                         at(&f->y, value), WIDTH - RIGHT);
-        put_number(f, LEFT - 6, at(&f->y, value) + 4, "end", value);
+    const axis *x = &f->x, *y = &f->y;
+    for (int32_t i = 0; y->low + i * y->tick <= y->high + y->tick / 2; i++) {
+        const double place = fabs(y->low + i * y->tick) < y->tick / 2 ? 0 : y->low + i * y->tick;
+        const double value = y->powers ? pow(10, place) : place;
+        mics_text_printf(f->text, "<path class=\"grid\" d=\"M%d %.1fH%d\"/>", LEFT, at(y, value),
+                         WIDTH - RIGHT);
+        put_number(f, LEFT - 6, at(y, value) + 4, "end", value);
     }
-    for (double x = f->x.tick * ceil(f->x.low / f->x.tick); x <= f->x.high; x += f->x.tick)
-        put_number(f, fmin(at(&f->x, x), WIDTH - 2 * RIGHT), HEIGHT - 9, "middle", x);
+    const double first = x->tick * ceil(x->low / x->tick);
+    for (int32_t i = 0; first + i * x->tick <= x->high; i++)
+        put_number(f, fmin(at(x, first + i * x->tick), WIDTH - 2 * RIGHT), HEIGHT - 9, "middle",
+                   first + i * x->tick);
 }
 
 // ---- curves ----

@@ -10,53 +10,66 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_EVENTS = 5000, ROW = 34 };
+enum { MAX_EVENTS = 5000, MAX_ROWS = 8, ROW = 34 };
 
 typedef struct timeline {
     mics_text bars; // in microseconds behind `origin`
     mics_text names;
-    int64_t events, first_tid, rows;
+    uint64_t first_tid, rows;
+    int64_t events;
     double step, origin, begin, end;
     double least_us; // that a rank waits for collectives
     int32_t ranks, least;
 } timeline;
 
-static void take_event(timeline *t, const char *line)
+static double number_of(const char *line, const char *key)
 {
-    char name[128], category[32];
-    long long tid = 0;
-    double ts = 0, us = 0, step = 0;
-    if (sscanf(line,
-               "{\"ph\": \"X\", \"pid\": 0, \"tid\": %lld, \"ts\": %lf, \"dur\": %lf, \"name\": "
-               "\"%127[^\"]\", \"cat\": \"%31[^\" ]%*[^{]{\"step\": %lf",
-               &tid, &ts, &us, name, category, &step) != 6)
-        return;
+    const char *at = strstr(line, key);
+    return at != NULL ? strtod(at + strlen(key), NULL) : NAN;
+}
+
+// What stands behind `key` before one of `ends`.
+static const char *text_of(const char *line, const char *key, const char *ends, char text[128])
+{
+    const char *at = strstr(line, key);
+    at = at != NULL ? at + strlen(key) : "";
+    snprintf(text, 128, "%.*s", (int)strcspn(at, ends), at);
+    return text;
+}
+
+static void take_event(timeline *t, const char *line, uint64_t row)
+{
+    char text[128];
+    const double ts = number_of(line, "\"ts\": "), us = number_of(line, "\"dur\": ");
+    const double step = number_of(line, "\"step\": ");
     t->step = t->events == 0 ? step : t->step;
     t->origin = t->events == 0 ? ts : t->origin;
-    if (step != t->step || t->events++ >= MAX_EVENTS)
+    if (step != t->step || !isfinite(ts + us) || t->events++ >= MAX_EVENTS)
         return;
     t->begin = fmin(t->begin, ts - t->origin);
     t->end = fmax(t->end, ts - t->origin + us);
-    mics_text_printf(&t->bars,
-                     "<rect class=\"%s\" x=\"%.1f\" y=\"%lld\" width=\"%.1f\" "
-                     "height=\"%d\"><title>",
-                     category, ts - t->origin, (tid - t->first_tid) * ROW, us, ROW - 4);
-    draw_escaped(&t->bars, name);
+    mics_text_printf(&t->bars, "<rect class=\"");
+    draw_escaped(&t->bars, text_of(line, "\"cat\": \"", " \"", text));
+    mics_text_printf(&t->bars, "\" x=\"%.1f\" y=\"%lld\" width=\"%.1f\" height=\"%d\"><title>",
+                     ts - t->origin, (long long)row * ROW, us, ROW - 4);
+    draw_escaped(&t->bars, text_of(line, "\"name\": \"", "\"", text));
     mics_text_printf(&t->bars, ", %.0f us</title></rect>\n", us);
 }
 
 static void take_line(timeline *t, char *line)
 {
-    char name[32], *at = strchr(line, '[');
-    long long tid = 0;
-    take_event(t, line);
-    if (sscanf(line,
-               "{\"ph\": \"M\", \"pid\": 0, \"tid\": %lld, \"name\": \"thread_name\", \"args\": "
-               "{\"name\": \"%31[^\"]",
-               &tid, name) == 2) {
+    char text[128], *at = strchr(line, '[');
+    char *tid_at = strstr(line, "\"tid\": ");
+    const uint64_t tid = tid_at != NULL ? strtoull(tid_at + 7, NULL, 10) : 0;
+    const uint64_t row = t->rows == 0 ? 0 : tid - t->first_tid;
+    if (strncmp(line, "{\"ph\": \"X\", \"pid\": 0,", 21) == 0 && row < MAX_ROWS)
+        take_event(t, line, row);
+    if (strncmp(line, "{\"ph\": \"M\", \"pid\": 0,", 21) == 0 &&
+        strstr(line, "\"thread_name\"") != NULL && row < MAX_ROWS) {
         t->first_tid = t->rows == 0 ? tid : t->first_tid;
-        t->rows = tid - t->first_tid + 1;
-        draw_text(&t->names, 4, (double)((t->rows - 1) * ROW) + 20, "", name);
+        t->rows = row + 1;
+        draw_text(&t->names, 4, (double)(row * ROW) + 20, "",
+                  text_of(line, "{\"name\": \"", "\"", text));
     }
     for (; strncmp(line, "\"exposed_us_by_rank\":", 21) == 0 && at != NULL && *at != ']';
          t->ranks++) {
