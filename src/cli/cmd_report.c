@@ -38,13 +38,25 @@ static mics_status check_out(const char *path)
                      "%s: is there, and is no page of mics report; give another --out", path);
 }
 
+static mics_status replace(mics_memory *memory, const char *path, const mics_text *page)
+{
+    char *folder = NULL;
+    MICS_TRY(mics_strdup(memory, path, &folder));
+    char *slash = strrchr(folder, '/');
+    const char *name = slash != NULL ? path + (slash - folder) + 1 : path;
+    if (slash != NULL)
+        slash[slash == folder] = '\0'; // "/" stays
+    const mics_status status =
+        mics_file_replace(memory, slash != NULL ? folder : ".", name, page->bytes, page->used);
+    mics_free(memory, folder);
+    return status;
+}
+
 static mics_status write_page(cli_call *call, const report_options *options, report_run *runs)
 {
     const int32_t count = call->arguments.count;
     mics_text page = {.memory = call->memory};
-    mics_file_aside aside = {0};
     char *path = NULL;
-    int fd = -1;
     printer r = {.json = options->json};
     mics_status status = MICS_OK;
     MICS_TRY_OUT(options->out != NULL
@@ -53,16 +65,12 @@ static mics_status write_page(cli_call *call, const report_options *options, rep
     MICS_TRY_OUT(check_out(path));
     call->running = true;
     MICS_TRY_OUT(report_page(&page, runs, count));
-    MICS_TRY_OUT(mics_file_begin_aside(call->memory, path, 0, &aside, &fd));
-    status = mics_file_write_at(fd, aside.path, page.bytes, page.used, 0);
-    MICS_TRY_OUT(mics_file_close_written(fd, aside.path, status));
-    MICS_TRY_OUT(mics_file_place(call->memory, &aside, path));
+    MICS_TRY_OUT(replace(call->memory, path, &page));
     printer_text(&r, "%s: %d run%s, %s\n", path, (int)count, text_plural(count),
                  text_size((double)page.used).text);
     PRINTER_OBJECT(&r, NULL, cell_words("page", path), cell_int("runs", count),
                    cell_int("bytes", (int64_t)page.used));
 out:
-    mics_file_drop(call->memory, &aside);
     mics_free(call->memory, path);
     mics_text_fini(&page);
     return status;
