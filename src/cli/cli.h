@@ -16,7 +16,7 @@
 enum { CLI_MAX_RANKS = 1 << 20 };
 
 extern const cli_verb cmd_train, cmd_explain, cmd_generate, cmd_eval, cmd_tokenize, cmd_convert,
-    cmd_bench, cmd_doctor, cmd_plan, cmd_verify, cmd_completion;
+    cmd_bench, cmd_doctor, cmd_plan, cmd_verify, cmd_completion, cmd_report, cmd_watch;
 
 enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 }; // and CLI_EXIT_STOPPED
 

@@ -369,6 +369,8 @@ mics_status cli_print_end(mics_memory *memory, const mics_job *job)
     char out[4200];
     printf("\nstored in %s: metrics.jsonl, resolved.json, checkpoints/ (newest: step %lld)\n",
            mics_terminal_word(run->out, out, sizeof out), (long long)facts.saved_step);
+    printf("report    %s report %s\n", program_invocation_name,
+           mics_terminal_word(run->out, out, sizeof out));
     if (facts.saved_step > 0)
         print_next(job, &facts);
     return MICS_OK;

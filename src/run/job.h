@@ -117,9 +117,13 @@ mics_status run_job_open_schedule(mics_job *job);
  * first process writes: the folder, its lock and its token cache. */
 mics_status run_job_open_data(mics_job *job);
 
-/* Writes OUT/resolved.json, and keeps its text for checkpoints: again, once run.collectives is
- * settled. */
+/* Writes OUT/resolved.json, whose text it keeps for checkpoints, and OUT/about.json: again, once
+ * run.collectives is settled. */
 mics_status run_job_write_resolved(mics_job *job);
+
+/* report/about.c: writes OUT/about.json, for who looks at the run from elsewhere (io/report/page.h):
+ * the machine of rank 0, and what the schedule predicts. */
+mics_status run_job_write_about(const mics_job *job);
 
 /* Closes what was opened; the job itself is left, with its run, and can be opened again. */
 void run_job_close_parts(mics_job *job);

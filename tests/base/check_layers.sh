@@ -48,6 +48,8 @@ BEGIN {
     lent["run/settings.h"] = "cli"
     lent["io/report/printer.h"] = "cli"
     lent["io/report/terminal.h"] = "cli"
+    lent["io/report/page.h"] = "cli"
+    lent["io/report/history.h"] = "cli"
     # Public headers that are not called like their module.
     split("status log memory dtype preference", base, " ")
     for (i in base)
