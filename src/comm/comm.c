@@ -6,7 +6,7 @@
 #include "internal.h"
 #include "mics/log.h"
 
-// A broadcast travels in pieces, so that the ranks of the chain pass them on at the same time.
+// A broadcast travels in parts, so that the ranks of the chain pass them on at the same time.
 enum { BROADCAST_PIECE_BYTES = 1024 * 1024 };
 
 static bool is_rank_or_none(const mics_comm *comm, int32_t rank)
