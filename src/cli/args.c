@@ -173,6 +173,11 @@ static mics_status list_add(cli_call *call, cli_list *list, const char *text)
     return MICS_OK;
 }
 
+static bool is_flag(const char *text)
+{
+    return strncmp(text, "--", 2) == 0 || strcmp(text, "-o") == 0;
+}
+
 static mics_status read_value(parser *parsing, const cli_option *option, const char *text)
 {
     cli_list *keyed = &parsing->keyed[option - parsing->call->verb->options];
@@ -202,7 +207,7 @@ static mics_status read_value(parser *parsing, const cli_option *option, const c
     case CLI_KEY_TEXTS:
         MICS_TRY(list_add(parsing->call, target, text));
         while (parsing->next < parsing->call->argc &&
-               strncmp(parsing->call->argv[parsing->next], "--", 2) != 0)
+               !is_flag(parsing->call->argv[parsing->next]))
             MICS_TRY(list_add(parsing->call, target, parsing->call->argv[parsing->next++]));
         return MICS_OK;
     case CLI_FLAG:
@@ -284,6 +289,8 @@ static mics_status read_all(parser *parsing)
             MICS_TRY(list_add(parsing->call, arguments, text));
         else if (strcmp(text, "--") == 0)
             only_arguments = true;
+        else if (strcmp(text, "-o") == 0)
+            MICS_TRY(read_flag(parsing, "out"));
         else if (text[1] != '-')
             return wrong(verb, "flags begin with two dashes: ", text);
         else

@@ -45,7 +45,7 @@ contains both.out '"runs": 2'
 contains both.html 'loss of other'
 contains both.html '<mark>    &quot;seed&quot;: 3,'
 [ "$(grep -c '<mark>' both.html)" -le 14 ] || fail "more is marked than differs"
-run 0 again "$mics" report other "$name" --out both.html # a page of ours is replaced
+run 0 again "$mics" report other "$name" -o both.html # a page of ours is replaced
 
 # A million lines are thinned out.
 awk 'BEGIN { for (i = 1; i <= 5000; i++) printf "{\"step\": %d, \"loss\": %d}\n", i, i == 4321 ? 99 : 2 }' >long.txt
