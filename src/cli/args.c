@@ -206,8 +206,7 @@ static mics_status read_value(parser *parsing, const cli_option *option, const c
     case CLI_MANY:
     case CLI_KEY_TEXTS:
         MICS_TRY(list_add(parsing->call, target, text));
-        while (parsing->next < parsing->call->argc &&
-               !is_flag(parsing->call->argv[parsing->next]))
+        while (parsing->next < parsing->call->argc && !is_flag(parsing->call->argv[parsing->next]))
             MICS_TRY(list_add(parsing->call, target, parsing->call->argv[parsing->next++]));
         return MICS_OK;
     case CLI_FLAG:
