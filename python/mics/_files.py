@@ -149,7 +149,7 @@ def _tensors(folder):
 def weights(path):
     """Parameters by Hugging Face's names: {"transformer.wte.weight": array, ...}.
 
-    path: a folder with safetensors, or a run's or a checkpoint's, which is converted aside first.
+    path: a folder with safetensors, or a run's or a checkpoint's, which is converted first.
     BF16 comes as float32, which has the same numbers. Arrays are the caller's own to change.
     """
     path = os.fspath(path)

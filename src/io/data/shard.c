@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Token shards in llm.c's format: written aside and renamed, and read by offset.
+// Token shards in llm.c's format: written to a temporary file and renamed, and read by offset.
 //
 // Shards are not mapped: a map of a file that somebody cuts short ends the process (SIGBUS) without
 // a word, and shows what somebody else writes into it. After each read the file's stamp must be

@@ -293,19 +293,19 @@ static void put_file(const training *self, int32_t specials, mics_text *text)
 static mics_status write_file(training *self, const char *path, int32_t specials)
 {
     mics_text text = {.memory = self->memory};
-    mics_file_aside aside = {0};
+    mics_file_aside file = {0};
     int fd = -1;
     mics_status status = MICS_OK;
     for (int32_t i = 0; i < self->merges.count; i++)
         self->pairs.items[self->merges.tokens[i]].tag = i;
     put_file(self, specials, &text);
     MICS_TRY_OUT(mics_text_status(&text));
-    MICS_TRY_OUT(mics_file_begin_aside(self->memory, path, (int64_t)text.used, &aside, &fd));
-    status = mics_file_write_at(fd, aside.path, text.bytes, text.used, 0);
-    MICS_TRY_OUT(mics_file_close_written(fd, aside.path, status));
-    MICS_TRY_OUT(mics_file_place(self->memory, &aside, path));
+    MICS_TRY_OUT(mics_file_begin_aside(self->memory, path, (int64_t)text.used, &file, &fd));
+    status = mics_file_write_at(fd, file.path, text.bytes, text.used, 0);
+    MICS_TRY_OUT(mics_file_close_written(fd, file.path, status));
+    MICS_TRY_OUT(mics_file_place(self->memory, &file, path));
 out:
-    mics_file_drop(self->memory, &aside);
+    mics_file_drop(self->memory, &file);
     mics_text_fini(&text);
     return status;
 }
