@@ -245,7 +245,8 @@ static mics_status list_chunks(cuts *all, cut c, const stage_times *units)
     const int64_t steps = share / c.micro_batch;
     const boundary b = boundary_of(all, &c);
     c.micro_steps = (int32_t)steps;
-    for (c.p.chunks = 1; c.p.chunks <= (c.p.stages > 1 ? MAX_CHUNKS : 1); c.p.chunks++) {
+    const int32_t most = space->pipeline.chunks > 0 ? space->pipeline.chunks : MAX_CHUNKS;
+    for (c.p.chunks = 1; c.p.chunks <= (c.p.stages > 1 ? most : 1); c.p.chunks++) {
         if (!is_given(space->pipeline.chunks, c.p.chunks) || !cut_is_possible(&all->sizes, &c.p) ||
             (double)steps * c.p.chunks * c.p.stages > max_passes ||
             (c.p.chunks > 1 && steps % c.p.stages != 0))
@@ -294,10 +295,9 @@ static mics_status list_batches(cuts *all, cut c)
 {
     const mics_planner *planner = all->planner;
     const int64_t given = all->space->micro_batch;
-    for (c.micro_batch = 1; c.micro_batch <= planner->request.global_batch; c.micro_batch *= 2) {
-        if (given <= 0 || given == c.micro_batch)
-            MICS_TRY(list_stages(all, c));
-    }
+    for (c.micro_batch = given > 0 ? given : 1; c.micro_batch <= planner->request.global_batch;
+         c.micro_batch = given > 0 ? INT64_MAX : 2 * c.micro_batch)
+        MICS_TRY(list_stages(all, c));
     return MICS_OK;
 }
 

@@ -100,7 +100,9 @@ void tensor_finish(const mics_planner *planner, const cut *c, stage_times *times
 
 /* ---- cuts.c: which cuts there are ---- */
 
-enum { MAX_CHUNKS = 16 };
+// That are searched; more are evaluated. Of interleaved chunks the first and the last may have a table
+// alone.
+enum { MAX_CHUNKS = 16, TABLES = 2 };
 
 // Sizes that degrees have to divide, but for the layers.
 typedef struct cut_sizes {

@@ -21,6 +21,7 @@
 #include "mics/model.h"
 #include "mics/status.h"
 #include "plan/cost/cluster.h"
+#include "plan/cost/software.h"
 #include "plan/simulate/simulate.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -81,13 +82,6 @@ typedef struct mics_plan_choice {
     bool boundary_two_stage; // second hop and parameter sync, where their groups do
     bool early_gathers;      // mics_schedule_spec.early_gathers
 } mics_plan_choice;
-
-// What Megatron does beside cutting the model, as its versions did.
-typedef enum mics_megatron_era {
-    MICS_MEGATRON_NOW,  // sequence parallelism, sharded optimizer, overlap of all but all-to-alls
-    MICS_MEGATRON_2023, // the same, but computation waits for tensor parallelism
-    MICS_MEGATRON_2021  // none of it
-} mics_megatron_era;
 
 // Tensor, context, pipeline and expert parallelism; zeros in plans of the family.
 typedef struct mics_plan_pipeline {
