@@ -255,7 +255,7 @@ int main(int argc, char **argv)
     if (argc < 3 || file_count == 0 || mics_memory_open(&all.memory) != MICS_OK)
         return 2;
     all.configs = argv[1];
-    all.fits = !table;
+    all.fits = !table && getenv("FAST") == NULL;
     mics_status status = sources_open(all.memory, argv[2], &all.rules);
     for (int32_t i = 0; status == MICS_OK && i < file_count; i++)
         status = rows_read(&all, files[i]);

@@ -80,7 +80,7 @@ typedef struct mics_accelerator {
     mics_curve attention_kernels[MICS_ATTENTION_KERNELS]; // the same of each kernel, where known
     char attention[16]; // the kernel whose curve attention_efficiency is, if that is not given
     double watts;       // that it may draw
-    double matmul_kept, attention_kept, memory_kept; // 0: all
+    double matmul_kept, fp8_kept, attention_kept, memory_kept; // 0: all
     // Kernels between GEMMs: "separate", as of PyTorch without torch.compile, or "fused", which move
     // what they must and keep all of their rate; "": not said, memory_kept stands between the two.
     char kernels[16];

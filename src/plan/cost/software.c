@@ -13,7 +13,7 @@ static const mics_software table[] = {
     {"torchtitan-2026", "fused", MICS_ATTENTION_FLASH2, MICS_MEGATRON_2023},
     {"megatron-2021", "fused", MICS_ATTENTION_UNFUSED, MICS_MEGATRON_2021},
     {"megatron-2022", "fused", MICS_ATTENTION_UNFUSED, MICS_MEGATRON_2023},
-    {"megatron-2023", "fused", MICS_ATTENTION_FLASH2, MICS_MEGATRON_2023},
+    {"megatron-2023", "fused", MICS_ATTENTION_UNFUSED, MICS_MEGATRON_2023},
     {"megatron-2024", "fused", MICS_ATTENTION_CUDNN, MICS_MEGATRON_NOW},
     {"megatron-2025", "fused", MICS_ATTENTION_CUDNN, MICS_MEGATRON_NOW},
     {"megatron-2026", "fused", MICS_ATTENTION_CUDNN, MICS_MEGATRON_NOW},

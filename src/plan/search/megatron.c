@@ -71,7 +71,8 @@ static void sum_stage(const cuts *all, const cut *c, const stage_times *times, i
     const double held = pipeline_layers_held(c, all->sizes.layers, stage);
     const unit_time *layer = &times->layer;
     const double activations =
-        c->recompute ? held * layer->input_bytes + layer->saved_bytes : held * layer->saved_bytes;
+        held * (layer->saved_bytes - c->recomputed * (layer->saved_bytes - layer->input_bytes)) +
+        (c->recomputed > 0 ? layer->saved_bytes : 0);
     const double logits =
         c->p.stages == 1 ? cut_tokens(planner, c) * (double)model->vocab / c->p.tensor : 0;
     *ledger = (mics_memory_ledger){0};
@@ -212,15 +213,21 @@ static mics_status keep_cut(cuts *all, const cut *c)
     return MICS_OK;
 }
 
+// What its stage with most takes.
+static double memory_of(const cuts *all, const cut *c, const stage_times *units)
+{
+    mics_memory_ledger ledger;
+    sum_memory(all, c, units, &ledger);
+    return (double)ledger.total;
+}
+
 // With the times of its units.
 static mics_status list_cut(cuts *all, cut c, const stage_times *units, const boundary *b)
 {
     const mics_planner *planner = all->planner;
     stage_times times = *units;
-    mics_memory_ledger ledger;
     tensor_finish(planner, &c, &times);
-    sum_memory(all, &c, &times, &ledger);
-    c.memory_bytes = (double)ledger.total;
+    c.memory_bytes = memory_of(all, &c, &times);
     if (!all->any || c.memory_bytes < all->smallest.memory_bytes)
         all->smallest = c;
     all->any = true;
@@ -237,7 +244,23 @@ static bool is_given(int32_t wanted, int32_t value)
     return wanted <= 0 || wanted == value;
 }
 
-// All that differ in chunks and recomputation alone.
+// As few layers of each stage as fit (Megatron's recompute_method "block").
+static double least_recomputed(const cuts *all, cut c, const stage_times *units)
+{
+    const double there = all->planner->available_bytes;
+    const double layers = stage_layers(&c, all->sizes.layers, c.p.stages > 1 ? 1 : 0);
+    c.recomputed = 0;
+    const double none = memory_of(all, &c, units);
+    c.recomputed = 1;
+    const double most = memory_of(all, &c, units);
+    if (none <= there || most >= there)
+        return none > there;
+    // One layer is made again at a time, whichever that are.
+    const double first = none + units->layer.saved_bytes;
+    return fmin(ceil(layers * (first - there) / (first - most)) / layers, 1);
+}
+
+// All that differ in chunks alone.
 static mics_status list_chunks(cuts *all, cut c, const stage_times *units)
 {
     const mics_plan_space *space = all->space;
@@ -251,11 +274,9 @@ static mics_status list_chunks(cuts *all, cut c, const stage_times *units)
             (double)steps * c.p.chunks * c.p.stages > max_passes ||
             (c.p.chunks > 1 && steps % c.p.stages != 0))
             continue;
-        for (int recompute = 0; recompute < 2; recompute++) {
-            c.recompute = recompute;
-            if (!space->recompute_given || mics_recomputes(space->recompute) == c.recompute)
-                MICS_TRY(list_cut(all, c, units, &b));
-        }
+        c.recomputed = space->recompute_given ? mics_recomputes(space->recompute)
+                                              : least_recomputed(all, c, units);
+        MICS_TRY(list_cut(all, c, units, &b));
     }
     return MICS_OK;
 }
@@ -346,10 +367,10 @@ static int compare_cuts(const void *left, const void *right)
 {
     const cut *a = left, *b = right;
     const double keys[][2] = {
-        {a->bound_us, b->bound_us},   {a->memory_bytes, b->memory_bytes},
-        {a->p.tensor, b->p.tensor},   {a->p.stages, b->p.stages},
-        {a->p.chunks, b->p.chunks},   {(double)b->micro_batch, (double)a->micro_batch},
-        {a->recompute, b->recompute}, {a->p.context, b->p.context},
+        {a->bound_us, b->bound_us},     {a->memory_bytes, b->memory_bytes},
+        {a->p.tensor, b->p.tensor},     {a->p.stages, b->p.stages},
+        {a->p.chunks, b->p.chunks},     {(double)b->micro_batch, (double)a->micro_batch},
+        {a->recomputed, b->recomputed}, {a->p.context, b->p.context},
         {a->p.expert, b->p.expert}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         if (keys[i][0] != keys[i][1])
@@ -386,6 +407,12 @@ static void write_name(const mics_plan_pipeline *p, char name[MICS_PLAN_NAME_BYT
                      context, (int)p->stages, (int)p->data, expert, chunks);
 }
 
+static mics_recompute recompute_of(const cut *c, int32_t layers)
+{
+    const mics_recompute some = {.units = (int32_t)ceil(c->recomputed * layers - 1e-6)};
+    return c->recomputed > 0 && c->recomputed < 1 ? some : mics_recompute_all(c->recomputed > 0);
+}
+
 static mics_status evaluate_cut(const cuts *all, const cut *c, mics_plan_entry *entry_out)
 {
     const mics_planner *planner = all->planner;
@@ -395,7 +422,7 @@ static mics_status evaluate_cut(const cuts *all, const cut *c, mics_plan_entry *
                              .choice = {.sharding = {1, 1, 1},
                                         .micro_batch = c->micro_batch,
                                         .micro_steps = c->micro_steps,
-                                        .recompute = mics_recompute_all(c->recompute)}};
+                                        .recompute = recompute_of(c, all->sizes.layers)}};
     tensor_units(planner, c, &times);
     tensor_finish(planner, c, &times);
     MICS_TRY(pipeline_run(planner->memory, c, &times, &passes));

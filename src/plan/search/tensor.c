@@ -160,18 +160,24 @@ static bool is_cut(const mics_unit *unit, int32_t tensor)
     return false;
 }
 
-// All parameters train (not_modelled_text).
-static bool is_saved(const mics_unit *unit, int32_t tensor)
+// What backward reads of a tensor, as a share of its numbers' bytes: GEMMs in 8 bits keep their own
+// copies of that size (Transformer Engine). All parameters train (not_modelled_text).
+static double saved_share(const walk *w, int32_t tensor)
 {
+    const mics_unit *unit = w->unit;
+    double share = 0;
     for (int32_t o = 0; o < unit->op_count; o++) {
         const mics_op *op = &unit->ops[o];
         const mics_op_def *info = mics_op_def_get(op->kind);
         if ((info->backward_reads_in[0] && op->in[0] == tensor) ||
             (info->backward_reads_in[1] && op->in[1] == tensor) ||
             (info->backward_reads_out && op->out == tensor))
-            return true;
+            share = fmax(share,
+                         w->planner->request.math == MICS_MATH_FP8 && cut_of(op) == MICS_CUT_WEIGHT
+                             ? 0.5
+                             : 1);
     }
-    return false;
+    return share;
 }
 
 // Experts that get tokens of other ranks keep those.
@@ -195,9 +201,8 @@ static void sum_saved(const walk *w, unit_time *time)
     time->saved_bytes = scale * routed_width(w);
     for (int32_t t = 0; t < w->unit->tensor_count; t++) {
         const double width = (double)w->unit->tensors[t].width;
-        if (is_saved(w->unit, t))
-            time->saved_bytes +=
-                scale * width / (cuts_tokens(w->c) || is_cut(w->unit, t) ? parts : 1);
+        time->saved_bytes += saved_share(w, t) * scale * width /
+                             (cuts_tokens(w->c) || is_cut(w->unit, t) ? parts : 1);
     }
 }
 
@@ -349,10 +354,8 @@ void tensor_finish(const mics_planner *planner, const cut *c, stage_times *times
 {
     unit_time *layer = &times->layer;
     times->send_us = exchange_send_us(planner, c);
-    if (!c->recompute)
-        return;
     // What backward begins with.
-    layer->backward_us += layer->forward_us;
-    layer->backward_sum_us += layer->forward_sum_us;
-    layer->flops_backward += layer->flops_forward;
+    layer->backward_us += c->recomputed * layer->forward_us;
+    layer->backward_sum_us += c->recomputed * layer->forward_sum_us;
+    layer->flops_backward += c->recomputed * layer->flops_forward;
 }
