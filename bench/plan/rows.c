@@ -256,6 +256,7 @@ static mics_status plan_row(rows *all, const mics_json_value *line, const char *
     const asked a = asked_of(all, line, request.global_batch, software->era);
     MICS_TRY(sources_model(&all->rules, all->memory, all->configs, line, &model));
     request.model = model;
+    request.software = software;
     const int64_t sizes[] = {model->unit_count, model->hidden, request.length, model->vocab};
     memcpy(out->shape, sizes, sizeof sizes);
     snprintf(out->chip, sizeof out->chip, "%s", request.cluster.accelerator.name);

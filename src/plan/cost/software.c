@@ -6,20 +6,27 @@
 #include <stdio.h>
 #include <string.h>
 
+#define UNFUSED MICS_ATTENTION_UNFUSED
+#define FLASH1 MICS_ATTENTION_FLASH1
+#define FLASH2 MICS_ATTENTION_FLASH2
+#define FLASH3 MICS_ATTENTION_FLASH3
+#define CUDNN MICS_ATTENTION_CUDNN
+
+// kernels, attention, era, shards_params, half_grads
 static const mics_software table[] = {
-    {"mics", "", MICS_ATTENTION_FLASH2, MICS_MEGATRON_NOW},
-    {"torchtitan-2024", "fused", MICS_ATTENTION_FLASH2, MICS_MEGATRON_2023},
-    {"torchtitan-2025", "fused", MICS_ATTENTION_FLASH2, MICS_MEGATRON_2023},
-    {"torchtitan-2026", "fused", MICS_ATTENTION_FLASH2, MICS_MEGATRON_2023},
-    {"megatron-2021", "fused", MICS_ATTENTION_UNFUSED, MICS_MEGATRON_2021},
-    {"megatron-2022", "fused", MICS_ATTENTION_UNFUSED, MICS_MEGATRON_2023},
-    {"megatron-2023", "fused", MICS_ATTENTION_UNFUSED, MICS_MEGATRON_2023},
-    {"megatron-2024", "fused", MICS_ATTENTION_CUDNN, MICS_MEGATRON_NOW},
-    {"megatron-2025", "fused", MICS_ATTENTION_CUDNN, MICS_MEGATRON_NOW},
-    {"megatron-2026", "fused", MICS_ATTENTION_CUDNN, MICS_MEGATRON_NOW},
-    {"llm-foundry-2023", "", MICS_ATTENTION_FLASH1, MICS_MEGATRON_2023},
-    {"hf-2023", "separate", MICS_ATTENTION_FLASH2, MICS_MEGATRON_2023},
-    {"deepseek-2024", "fused", MICS_ATTENTION_FLASH3, MICS_MEGATRON_NOW},
+    {.name = "mics"},
+    {"torchtitan-2024", "fused", FLASH2, MICS_MEGATRON_2023, true, false},
+    {"torchtitan-2025", "fused", FLASH2, MICS_MEGATRON_2023, true, false},
+    {"torchtitan-2026", "fused", FLASH2, MICS_MEGATRON_2023, true, false},
+    {"megatron-2021", "fused", UNFUSED, MICS_MEGATRON_2021, false, false},
+    {"megatron-2022", "fused", UNFUSED, MICS_MEGATRON_2023, false, false},
+    {"megatron-2023", "fused", UNFUSED, MICS_MEGATRON_2023, false, false},
+    {"megatron-2024", "fused", CUDNN, MICS_MEGATRON_NOW, false, false},
+    {"megatron-2025", "fused", CUDNN, MICS_MEGATRON_NOW, false, true},
+    {"megatron-2026", "fused", CUDNN, MICS_MEGATRON_NOW, false, true},
+    {"llm-foundry-2023", "", FLASH1, MICS_MEGATRON_2023, true, false},
+    {"hf-2023", "separate", FLASH2, MICS_MEGATRON_2023, true, false},
+    {"deepseek-2024", "fused", FLASH3, MICS_MEGATRON_NOW, false, false},
 };
 
 enum { COUNT = sizeof table / sizeof *table };

@@ -17,6 +17,8 @@ typedef struct mics_software {
     const char *kernels;             // as mics_accelerator's; "": not said
     mics_attention_kernel attention; // the newest it has
     mics_megatron_era era;
+    bool shards_params; // over replicas, beside tensor and pipeline parallelism: FSDP
+    bool half_grads;    // added up in 2 bytes
 } mics_software;
 
 /* A software by its name.

@@ -44,6 +44,14 @@ static rank_elems elems_of(const cuts *all, const cut *c, int32_t stage)
                         .experts = of_a_stage * all->elems.experts / expert};
 }
 
+// What the rivals' software says; without one Megatron Core's.
+static const mics_software *software_of(const cuts *all)
+{
+    static const mics_software core = {.kernels = ""};
+    const mics_software *software = all->planner->request.software;
+    return software != NULL ? software : &core;
+}
+
 // Ranks that share out a parameter's masters and moments, those of experts too.
 static double owners_of(const cut *c, bool experts)
 {
@@ -67,7 +75,14 @@ static void sum_stage(const cuts *all, const cut *c, const stage_times *times, i
     const mics_model *model = planner->request.model;
     const mics_precision precision = planner->request.precision;
     const rank_elems own = elems_of(all, c, stage);
-    const double elems = own.dense + own.experts;
+    const mics_software *software = software_of(all);
+    // FSDP's shards, and two layers gathered.
+    const double elems = software->shards_params
+                             ? owned_elems(c, &own) + 2 * (own.dense + own.experts) /
+                                                          stage_layers(c, all->sizes.layers, stage)
+                             : own.dense + own.experts;
+    const double grad_bytes =
+        software->half_grads ? 2 : (double)mics_precision_bytes(precision, MICS_MEM_GRADS);
     const double held = pipeline_layers_held(c, all->sizes.layers, stage);
     const unit_time *layer = &times->layer;
     const double activations =
@@ -79,8 +94,7 @@ static void sum_stage(const cuts *all, const cut *c, const stage_times *times, i
     size_t *bytes = ledger->bytes;
     bytes[MICS_MEM_PARAMS] =
         (size_t)(elems * (double)mics_precision_bytes(precision, MICS_MEM_PARAMS));
-    bytes[MICS_MEM_GRADS] =
-        (size_t)(elems * (double)mics_precision_bytes(precision, MICS_MEM_GRADS));
+    bytes[MICS_MEM_GRADS] = (size_t)(elems * grad_bytes);
     bytes[MICS_MEM_OPTIMIZER] = kept_bytes(&planner->request, (int64_t)owned_elems(c, &own));
     // One gradient of activations beside what is kept; logits and their gradients in fp32.
     bytes[MICS_MEM_ACTIVATIONS] = (size_t)(activations + 2 * layer->whole_bytes);
@@ -110,6 +124,7 @@ typedef struct boundary {
     double slowdown;  // of computation beside the first two
     int32_t messages; // in which they are sent
     bool overlaps;
+    bool each_step; // in each micro-step, and gathered for backward too: FSDP
 } boundary;
 
 // Layers share messages of at least so many parameters, or so many times the replicas (Megatron
@@ -149,8 +164,11 @@ static boundary boundary_of(const cuts *all, const cut *c)
     const double elem_bytes = mixed ? 2 : sizeof(float); // gradients travel as parameters
     const rank_elems own = elems_of(all, c, 0);
     const bool spread = c->p.expert > 1;
+    const bool each_step = software_of(all)->shards_params;
     boundary b = {.overlaps = c->p.era != MICS_MEGATRON_2021,
-                  .messages = messages_of(all, c, own.dense + own.experts)};
+                  .each_step = each_step,
+                  .messages = each_step ? stage_layers(c, all->sizes.layers, 0)
+                                        : messages_of(all, c, own.dense + own.experts)};
     add_replicas(all, c, c->p.tensor, elem_bytes * (own.dense + (spread ? 0 : own.experts)), &b);
     if (spread)
         add_replicas(all, c, c->p.expert, elem_bytes * own.experts, &b);
@@ -189,12 +207,14 @@ static waiting wait_for(const cuts *all, const cut *c, const boundary *b, const 
     const int32_t layers = stage_layers(c, all->sizes.layers, 0);
     if (!b->overlaps)
         return (waiting){.us = b->reduce_us + b->table_us};
-    const waiting reduce =
-        wait_beside(b->reduce_us, layers * times->layer.backward_us, b->messages, b->slowdown);
+    const double again_us = b->each_step ? b->gather_us : 0;
+    const int32_t times_a_step = b->each_step ? c->micro_steps : 1;
+    const waiting reduce = wait_beside(b->reduce_us + again_us, layers * times->layer.backward_us,
+                                       b->messages, b->slowdown);
     const waiting gather =
         wait_beside(b->gather_us, layers * times->layer.forward_us, b->messages, b->slowdown);
-    return (waiting){.us = reduce.us + gather.us + b->table_us,
-                     .slow_us = reduce.slow_us + gather.slow_us};
+    return (waiting){.us = times_a_step * (reduce.us + gather.us) + b->table_us,
+                     .slow_us = times_a_step * (reduce.slow_us + gather.slow_us)};
 }
 
 // ---- the space ----
