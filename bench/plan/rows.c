@@ -89,9 +89,7 @@ static mics_status open_cluster(const rows *all, const mics_json_value *line, co
     if (status == MICS_OK)
         status = mics_cluster_parse(json, cluster_out);
     // What a row or its source says counts more than its software.
-    mics_cluster own;
-    if (status == MICS_OK)
-        own = *cluster_out;
+    const mics_cluster own = *cluster_out;
     if (status == MICS_OK)
         mics_software_apply(software, cluster_out);
     if (status == MICS_OK && mics_json_at(json, "accelerator.kernels") != NULL)
@@ -172,14 +170,6 @@ static mics_status step_us(mics_planner *planner, const asked *a, bool recompute
                                          .all_reduces = true};
         MICS_TRY(mics_planner_evaluate(planner, &choice, &entry));
     }
-    if (getenv("DBG"))
-        fprintf(stderr,
-                "DBG %s rec %d fits %d spare %.0f GiB step %.0f ms: compute %.0f update %.0f hop2 "
-                "%.0f other %.0f bubble %.0f\n",
-                entry.name, (int)mics_recomputes(entry.choice.recompute), entry.fits,
-                entry.spare_bytes / 1073741824., entry.step_us / 1e3, entry.compute_us / 1e3,
-                entry.update_us / 1e3, entry.exposed_second_hop_us / 1e3,
-                entry.exposed_other_us / 1e3, entry.pipeline.bubble_us / 1e3);
     if (!(entry.step_us > 0))
         return mics_fail(MICS_ERR_INVALID, "%s has no such cut", a->way);
     *us_out = entry.step_us;
@@ -214,8 +204,6 @@ static mics_status tokens_per_s(const rows *all, const mics_plan_request *wanted
     }
     MICS_TRY(mics_planner_open(all->memory, &request, &planner));
     ranks = mics_planner_ranks(planner);
-    if (getenv("DBG") && c)
-        return MICS_OK;
     const mics_status status = predict(planner, a, &us);
     mics_planner_close(planner);
     *out = (double)(request.global_batch * request.length) / ranks / us * 1e6;

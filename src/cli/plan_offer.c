@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MIN_PUBLISHED_ROWS = 3, NOTE_COLUMN = 38 };
+enum { NOTE_COLUMN = 38 };
 
 // ---- the answer ----
 
@@ -67,21 +67,23 @@ static void print_take(const printer *r, const mics_plan_offer *offer, const cha
 // What the figures rest on.
 static void print_basis(const printer *r, const mics_plan_offer *offer)
 {
-    short_text of;
+    const mics_published_kind *kind = offer->kind;
     if (offer->step_s.low == offer->step_s.high) {
         printer_text(r, "Times are from rates as the cluster file gives them.\n");
         return;
     }
-    if (offer->unpublished != NULL)
-        of = text_of("Of trainings %s none is known: the range is wider.", offer->unpublished);
-    else if (offer->published_rows >= MIN_PUBLISHED_ROWS)
-        of = text_of("%d are of %s.", (int)offer->published_rows, offer->chip);
-    else
-        of = text_of("Of %s %s: its rates are estimated from those of other chips.", offer->chip,
-                     offer->published_rows == 0 ? "none is known" : "too few are known");
-    printer_wrapped(
-        r, 0, "Times are typical of published trainings, in brackets of fast and slow ones. %s",
-        of.text);
+    const double off = 100 * (kind->ratio - 1);
+    printer_wrapped(r, 0,
+                    "Times are typical of published trainings, in brackets of fast and slow ones. "
+                    "%s %s (%d rows): "
+                    "plans were %.0f %% too %s (median), nine in ten within %.0f %%.%s",
+                    offer->published_rows > 0 ? "Of its kind," : "Nearest is", kind->name,
+                    (int)kind->rows, fabs(off), off < 0 ? "fast" : "slow", 100 * kind->high_error,
+                    offer->unpublished != NULL
+                        ? text_of(" None is known %s: the range is wider.", offer->unpublished).text
+                    : offer->published_rows < MICS_PLAN_FEW_ROWS
+                        ? " Few are of this kind: the range is wider."
+                        : "");
     if (offer->straggling > 0)
         printer_text(r,
                      "On %d GPUs slow ones may make steps %.3g times as long (arXiv:2410.12588).\n",
@@ -161,7 +163,9 @@ static void print_figures(printer *r, const mics_plan_offer *offer, const table 
         CELL_SHOWN(7, wide ? "MFU %" : NULL, "%.1f", 100 * offer->entry.mfu),
         cell_column(cell_rounded("spare_bytes", offer->entry.spare_bytes), 11,
                     wide ? "to spare" : NULL, "%s", text_size(offer->entry.spare_bytes).text),
-        cell_int("published_rows", offer->published_rows),
+        cell_int("published_rows", offer->published_rows), cell_words("kind", offer->kind->name),
+        cell_int("kind_rows", offer->kind->rows), cell_number("kind_ratio", offer->kind->ratio),
+        cell_number("kind_high_error", offer->kind->high_error),
         CELL_SHOWN(12, tokens ? "tokens" : NULL, "%.3g", offer->tokens.typical),
         CELL_SHOWN(9, whole ? "days" : NULL, "%s", cli_plan_figure(offer->days.typical).text),
         CELL_SHOWN(12, whole ? "USD" : "USD/Gtok", "%s",

@@ -44,14 +44,6 @@ static rank_elems elems_of(const cuts *all, const cut *c, int32_t stage)
                         .experts = of_a_stage * all->elems.experts / expert};
 }
 
-// What the rivals' software says; without one Megatron Core's.
-static const mics_software *software_of(const cuts *all)
-{
-    static const mics_software core = {.kernels = ""};
-    const mics_software *software = all->planner->request.software;
-    return software != NULL ? software : &core;
-}
-
 // Ranks that share out a parameter's masters and moments, those of experts too.
 static double owners_of(const cut *c, bool experts)
 {
@@ -75,7 +67,7 @@ static void sum_stage(const cuts *all, const cut *c, const stage_times *times, i
     const mics_model *model = planner->request.model;
     const mics_precision precision = planner->request.precision;
     const rank_elems own = elems_of(all, c, stage);
-    const mics_software *software = software_of(all);
+    const mics_software *software = rival_software(all->planner);
     // FSDP's shards, and two layers gathered.
     const double elems = software->shards_params
                              ? owned_elems(c, &own) + 2 * (own.dense + own.experts) /
@@ -164,7 +156,7 @@ static boundary boundary_of(const cuts *all, const cut *c)
     const double elem_bytes = mixed ? 2 : sizeof(float); // gradients travel as parameters
     const rank_elems own = elems_of(all, c, 0);
     const bool spread = c->p.expert > 1;
-    const bool each_step = software_of(all)->shards_params;
+    const bool each_step = rival_software(all->planner)->shards_params;
     boundary b = {.overlaps = c->p.era != MICS_MEGATRON_2021,
                   .each_step = each_step,
                   .messages = each_step ? stage_layers(c, all->sizes.layers, 0)
@@ -273,11 +265,12 @@ static double least_recomputed(const cuts *all, cut c, const stage_times *units)
     const double none = memory_of(all, &c, units);
     c.recomputed = 1;
     const double most = memory_of(all, &c, units);
+    const double usual = rival_software(all->planner)->recomputed;
     if (none <= there || most >= there)
-        return none > there;
+        return none > there ? 1 : usual;
     // One layer is made again at a time, whichever that are.
     const double first = none + units->layer.saved_bytes;
-    return fmin(ceil(layers * (first - there) / (first - most)) / layers, 1);
+    return fmax(fmin(ceil(layers * (first - there) / (first - most)) / layers, 1), usual);
 }
 
 // All that differ in chunks alone.

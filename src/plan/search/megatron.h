@@ -65,6 +65,13 @@ typedef struct layer_elems {
     double dense, experts;
 } layer_elems;
 
+/* What the request's software does; without one, what Megatron Core does. */
+static inline const mics_software *rival_software(const mics_planner *planner)
+{
+    static const mics_software core = {.imbalance = 1};
+    return planner->request.software != NULL ? planner->request.software : &core;
+}
+
 /* ---- exchange.c: what ranks send each other for one micro-batch, us ---- */
 /* Tokens of one rank. */
 double cut_tokens(const mics_planner *planner, const cut *c);

@@ -116,7 +116,9 @@ static void add_op(walk *w, const mics_op *op, bool by_columns, bool backward)
             cost.flops /= w->c->p.tensor;
             cost.bytes /= w->c->p.tensor;
         }
-        const double us = work_us(w, &works[i], &cost);
+        const bool gemm_of_experts = op->routes >= 0 && works[i].kind == MICS_WORK_GEMM;
+        const double us = work_us(w, &works[i], &cost) *
+                          (gemm_of_experts ? rival_software(w->planner)->imbalance : 1);
         w->us += us;
         w->gemm_us += works[i].kind == MICS_WORK_GEMM ? us : 0;
     }
@@ -249,8 +251,11 @@ static double collectives_us(const walk *w, bool ends, double *compute_us)
     if (products + spread == 0)
         return ends ? once : 0;
     const double gather_us = cuts_tokens(w->c) ? 0 : exchange_gather_us(w->planner, w->c);
-    const double routing =
+    const double exchange_us =
         spread > 0 ? 2 * exchange_experts_us(w->planner, w->c, chosen) + gather_us : 0;
+    const mics_software *software = rival_software(w->planner);
+    const double routing = exchange_us - fmin(software->exchange_hidden * exchange_us, *compute_us);
+    *compute_us += spread > 0 ? software->routing_us : 0;
     const int32_t pairs = (products + 1) / 2;
     return beside_gemms(w, once * pairs, compute_us) + routing;
 }
