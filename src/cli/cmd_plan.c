@@ -34,7 +34,8 @@ static const int64_t max_goal = 1000000000000000000;
 static const cli_option flags[] = {
     {"cluster", CLI_EACH, "NAME:N", "cluster and its nodes, or FILE[:N]; several are compared",
      AT(clusters), 0, 0},
-    {"tokens", CLI_REAL, "N", "tokens to train: days and price", AT(goal.tokens), 1, max_goal},
+    {"tokens", CLI_LARGE, "N", "tokens to train, as 300e9 or 15T: days and price", AT(goal.tokens),
+     1, max_goal},
     {"days", CLI_POSITIVE, "D", "time there is", AT(goal.days), 0, max_goal},
     {"budget", CLI_POSITIVE, "USD", "money there is", AT(goal.usd), 0, max_goal},
     {"failures-per-node-day", CLI_REAL, "X", "of a node; default: as published", AT(failures), 0,
