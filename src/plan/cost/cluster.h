@@ -86,7 +86,6 @@ typedef struct mics_accelerator {
     char kernels[16];
     double failures_per_day;    // of a node, for each of its accelerators; 0: not known
     double step_low, step_high; // of a predicted step fast and slow trainings take; 0: not known
-    int32_t published_rows;     // published trainings that plans were compared with; 0: none
 } mics_accelerator;
 
 // Joins `fan_out` children. Figures are of one child's link and one way.

@@ -67,7 +67,6 @@ static const cost_key accelerator_keys[] = {
     {"failures_per_day", ACC(failures_per_day), 1, 0, 1e4, COST_REAL, false, false},
     {"step_low", ACC(step_low), 1, 0, 1, COST_REAL, false, false},
     {"step_high", ACC(step_high), 1, 0, 10, COST_REAL, false, false},
-    {"published_rows", ACC(published_rows), 1, 0, 1e6, COST_COUNT, false, false},
 };
 
 static const cost_key tier_keys[] = {

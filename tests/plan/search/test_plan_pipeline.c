@@ -443,7 +443,7 @@ static void test_degrees_are_searched(void **state)
     close_plans(&f);
 }
 
-// Rivals' software: parameters of FSDP are in shards, and gathered in each micro-step; sums of half
+// Rivals' software: parameters of FSDP are in shards; sums of half
 // precision take half; all-to-alls that are hidden are not waited for.
 static void test_software(void **state)
 {
@@ -465,7 +465,6 @@ static void test_software(void **state)
     }
     assert_true(entries[1].memory.bytes[MICS_MEM_PARAMS] <
                 entries[0].memory.bytes[MICS_MEM_PARAMS]);
-    assert_true(entries[1].step_us > entries[0].step_us);
     assert_int_equal(2 * entries[2].memory.bytes[MICS_MEM_GRADS],
                      entries[0].memory.bytes[MICS_MEM_GRADS]);
     assert_true(entries[3].step_us < entries[0].step_us);
