@@ -61,8 +61,8 @@ typedef struct mics_plan_request {
     int32_t threads;  // of a rank; 0 counts as 1
     bool library;     // ops by a library's kernels where they can (mics_op_shape.library)
     const mics_software *software; // whose MEGATRON is; NULL: as Megatron Core is now
-    int32_t min_replicas; // copies of every state that searched shardings keep at least
-    double memory_bytes;  // a rank may use; 0: the accelerator's without its reserve
+    int32_t min_replicas;          // copies of every state that searched shardings keep at least
+    double memory_bytes;           // a rank may use; 0: the accelerator's without its reserve
 } mics_plan_request;
 
 // One way to run it.
