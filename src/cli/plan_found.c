@@ -264,6 +264,9 @@ static void print_choices(printer *r, const mics_plan *plan, const mics_plan_res
                  plan->attention != NULL ? "; attention by " : "",
                  plan->attention != NULL ? plan->attention : "",
                  kernels[0] != '\0' ? "; kernels " : "", kernels);
+    if (plan->software != NULL)
+        printer_text(r, "rows of other systems and the run file's: as %s runs them\n",
+                     plan->software->name);
     PRINTER_OBJECT(r, "choices", cell_int("all", result->space), cell_int("fit", result->fitting),
                    cell_int("simulated", result->simulated));
 }

@@ -88,7 +88,8 @@ static bool evaluate_file(const mics_plan *plan, int32_t nodes, mics_plan_found 
         if (status == MICS_OK && run->layered_auto)
             status = mics_planner_layered(planner, &choice, &choice.layered_micro_steps);
         if (status == MICS_OK)
-            status = evaluate_choice(run, planner, choice, &found->file);
+            status = evaluate_choice(run, islands != NULL ? islands : found->rivals, choice,
+                                     &found->file);
     }
     mics_planner_close(islands);
     (void)mics_log_mute(muted);
@@ -118,19 +119,35 @@ static void explain_all(mics_plan_found *found)
         mics_plan_explain(found->planner, best, &found->file);
 }
 
+// Rivals' rows have a planner of their own where they have software of their own.
+static mics_status open_planners(const mics_plan *plan, int32_t nodes, mics_plan_found *found)
+{
+    const mics_plan_request own = mics_plan_request_get(plan, nodes);
+    const mics_plan_request rivals = mics_plan_rivals_get(plan, nodes);
+    MICS_TRY(mics_planner_open(plan->memory, &own, &found->planner));
+    found->rivals = found->planner;
+    return plan->software != NULL ? mics_planner_open(plan->memory, &rivals, &found->rivals)
+                                  : MICS_OK;
+}
+
+static bool is_rival(mics_plan_baseline baseline)
+{
+    return baseline != MICS_PLAN_MICS && baseline != MICS_PLAN_MICS_PLUS;
+}
+
 mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
                            mics_plan_found *found)
 {
-    const mics_plan_request request = mics_plan_request_get(plan, nodes);
-    MICS_TRY(mics_planner_open(plan->memory, &request, &found->planner));
+    MICS_TRY(open_planners(plan, nodes, found));
     const mics_plan_space space = {.fitting_only = top == 0};
     MICS_TRY(mics_planner_search(found->planner, &space, top > 0 ? top : 1, &found->result));
     if (found->result->count == 0)
         return MICS_OK;
     MICS_TRY(offers_find_megatron(plan, found));
     for (int b = 0; b < MICS_PLAN_MEGATRON; b++)
-        MICS_TRY(mics_planner_baseline(found->planner, NULL, (mics_plan_baseline)b,
-                                       &found->baselines[b]));
+        MICS_TRY(
+            mics_planner_baseline(is_rival((mics_plan_baseline)b) ? found->rivals : found->planner,
+                                  NULL, (mics_plan_baseline)b, &found->baselines[b]));
     found->has_file = top > 0 && !plan->bare && evaluate_file(plan, nodes, found);
     explain_all(found);
     offers_explain_rivals(plan, found);
@@ -140,6 +157,8 @@ mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
 void mics_plan_found_close(mics_plan_found *found)
 {
     mics_plan_result_close(found->result);
+    if (found->rivals != found->planner)
+        mics_planner_close(found->rivals);
     mics_planner_close(found->planner);
     *found = (mics_plan_found){.planner = NULL};
 }

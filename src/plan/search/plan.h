@@ -21,6 +21,7 @@
 #include "mics/model.h"
 #include "mics/status.h"
 #include "plan/cost/cluster.h"
+#include "plan/cost/software.h"
 #include "plan/simulate/simulate.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -59,8 +60,9 @@ typedef struct mics_plan_request {
     bool node_memory; // copies of the state are kept in the memory of nodes (mics_schedule_spec)
     int32_t threads;  // of a rank; 0 counts as 1
     bool library;     // ops by a library's kernels where they can (mics_op_shape.library)
-    int32_t min_replicas; // copies of every state that searched shardings keep at least
-    double memory_bytes;  // a rank may use; 0: the accelerator's without its reserve
+    const mics_software *software; // whose MEGATRON is; NULL: as Megatron Core is now
+    int32_t min_replicas;          // copies of every state that searched shardings keep at least
+    double memory_bytes;           // a rank may use; 0: the accelerator's without its reserve
     // Local steps (every > 0): shardings are over an island's ranks, which divide all.
     mics_outer outer;
     int32_t outer_ranks;
@@ -84,13 +86,6 @@ typedef struct mics_plan_choice {
     bool boundary_two_stage; // second hop and parameter sync, where their groups do
     bool early_gathers;      // mics_schedule_spec.early_gathers
 } mics_plan_choice;
-
-// What Megatron does beside cutting the model, as its versions did.
-typedef enum mics_megatron_era {
-    MICS_MEGATRON_NOW,  // sequence parallelism, sharded optimizer, overlap of all but all-to-alls
-    MICS_MEGATRON_2023, // the same, but computation waits for tensor parallelism
-    MICS_MEGATRON_2021  // none of it
-} mics_megatron_era;
 
 // Tensor, context, pipeline and expert parallelism; zeros in plans of the family.
 typedef struct mics_plan_pipeline {

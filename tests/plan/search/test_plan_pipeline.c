@@ -165,6 +165,33 @@ static void test_eras(void **state)
     close_plans(&f);
 }
 
+// Where all activations do not fit, as few layers as fit are made again, which takes less time than
+// all of them.
+static void test_some_layers(void **state)
+{
+    (void)state;
+    fixture f;
+    mics_plan_entry none, all, some;
+    open_plans(&f, 2, 4, 16);
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    mics_plan_space space = {
+        .micro_batch = 4, .recompute_given = true, .pipeline = {.tensor = 2, .stages = 1}};
+    ASSERT_OK(mics_planner_baseline(f.planner, &space, MICS_PLAN_MEGATRON, &none));
+    space.recompute = mics_recompute_all(true);
+    ASSERT_OK(mics_planner_baseline(f.planner, &space, MICS_PLAN_MEGATRON, &all));
+    mics_planner_close(f.planner);
+    f.planner = NULL;
+    f.request.memory_bytes = ((double)none.memory.total + (double)all.memory.total) / 2;
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    space.recompute_given = false;
+    ASSERT_OK(mics_planner_baseline(f.planner, &space, MICS_PLAN_MEGATRON, &some));
+    assert_true(some.fits && some.choice.recompute.units > 0);
+    assert_true(some.choice.recompute.units < MICS_RECOMPUTE_ALL);
+    assert_true(some.memory.total < none.memory.total && some.memory.total >= all.memory.total);
+    assert_true(some.step_us > none.step_us && some.step_us < all.step_us);
+    close_plans(&f);
+}
+
 // Ranks that each have a whole model are the same thing, whatever the row is called.
 static void test_whole_models(void **state)
 {
@@ -416,6 +443,34 @@ static void test_degrees_are_searched(void **state)
     close_plans(&f);
 }
 
+// Rivals' software: parameters of FSDP are in shards; sums of half
+// precision take half; all-to-alls that are hidden are not waited for.
+static void test_software(void **state)
+{
+    (void)state;
+    static const mics_software fsdp = {.shards_params = true, .imbalance = 1},
+                               half = {.half_grads = true, .imbalance = 1},
+                               hides = {.exchange_hidden = 1, .imbalance = 1},
+                               uneven = {.routing_us = 100, .imbalance = 1.5};
+    static const mics_software *const all[] = {NULL, &fsdp, &half, &hides, &uneven};
+    mics_plan_entry entries[5];
+    for (int i = 0; i < 5; i++) {
+        fixture f;
+        open_mixture(&f, 2, 4, 8, 0);
+        mics_planner_close(f.planner);
+        f.request.software = all[i];
+        ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+        entries[i] = plan_of(&f, (mics_plan_pipeline){.tensor = 1, .stages = 1, .expert = 4});
+        close_plans(&f);
+    }
+    assert_true(entries[1].memory.bytes[MICS_MEM_PARAMS] <
+                entries[0].memory.bytes[MICS_MEM_PARAMS]);
+    assert_int_equal(2 * entries[2].memory.bytes[MICS_MEM_GRADS],
+                     entries[0].memory.bytes[MICS_MEM_GRADS]);
+    assert_true(entries[3].step_us < entries[0].step_us);
+    assert_true(entries[4].step_us > entries[0].step_us);
+}
+
 static void assert_no_cut(const fixture *f, mics_plan_pipeline degrees, const char *expected)
 {
     char text[MICS_PLAN_WHY_BYTES];
@@ -439,7 +494,7 @@ static void test_impossible_degrees(void **state)
                   "no cut into 3 tensor-parallel ranks: they divide a node's ranks, and the "
                   "key-value heads; 1, 2 or 4 would work");
     assert_no_cut(&f, (mics_plan_pipeline){.stages = 3}, "1, 2 or 4 would work");
-    assert_no_cut(&f, (mics_plan_pipeline){.chunks = 3}, "1 or 2 would work");
+    assert_no_cut(&f, (mics_plan_pipeline){.chunks = 4}, "1, 2 or 3 would work");
     assert_no_cut(&f, (mics_plan_pipeline){.stages = 1, .chunks = 2}, "beside the other degrees");
     assert_no_cut(&f, (mics_plan_pipeline){.context = 3}, "1, 2, 4 or 8 would work");
     assert_no_cut(&f, (mics_plan_pipeline){.expert = 16}, "1, 2, 4 or 8 would work");
@@ -467,6 +522,8 @@ int main(void)
         cmocka_unit_test(test_cutting_products),
         cmocka_unit_test(test_uneven_stages),
         cmocka_unit_test(test_eras),
+        cmocka_unit_test(test_some_layers),
+        cmocka_unit_test(test_software),
         cmocka_unit_test(test_whole_models),
         cmocka_unit_test(test_layer_is_the_schedules),
         cmocka_unit_test(test_best_cut),
