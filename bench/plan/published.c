@@ -134,7 +134,7 @@ static void print_by(const rows *all, name_of by, const char *what)
     print_figures("all", &f);
 }
 
-// What the library knows of its own error (src/plan/offers/published.inc), worst kinds too.
+// What the library knows of its own error (src/plan/offers/kinds.inc), worst kinds too.
 static void print_table(const rows *all)
 {
     const names list = names_of(all, kind_of);

@@ -7,7 +7,7 @@
 # Plans each row of throughput.jsonl and throughput2.jsonl at its published sharding and batch, as its software runs it,
 # and prints predicted over measured time: by kind (chip, precision, parallelism) and by software, each source with
 # constants that were fitted to the other sources, one chip over another, and the order of pairs.
-# --rows prints each row; --table the rows of src/plan/offers/published.inc; --set changes a figure of every cluster, as in
+# --rows prints each row; --table the rows of src/plan/offers/kinds.inc; --set changes a figure of every cluster, as in
 # accelerator.memory_kept=1. Takes seconds.
 #
 #   BUILD=build      a build folder made with -DMICS_BENCH=ON

@@ -73,7 +73,7 @@ static void print_take(const printer *r, const mics_plan_offer *offer, const cha
 // Of which published trainings plans are known to be how far off.
 static void print_kind(const printer *r, const mics_plan_offer *offer)
 {
-    const mics_published_kind *kind = offer->kind;
+    const mics_plan_kind *kind = offer->kind;
     const bool own = offer->published_rows > 0;
     short_text wider = {.text = ""};
     if (offer->unpublished != NULL)

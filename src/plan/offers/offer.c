@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Plans as a buyer compares them: time and price of a whole training, on one cluster or several.
+#include "kinds.h"
 #include "mics/log.h"
 #include "plan/offers/planning.h"
-#include "published.h"
 #include "rivals.h"
 #include <math.h>
 #include <stdio.h>
@@ -131,7 +131,7 @@ mics_plan_offer mics_plan_offer_get(const mics_plan *plan, int32_t nodes,
     snprintf(offer.cluster, sizeof offer.cluster, "%s", plan->cluster.name);
     snprintf(offer.chip, sizeof offer.chip, "%s", chip->name[0] != '\0' ? chip->name : "this chip");
     bool same = false;
-    offer.kind = published_find(plan, &same);
+    offer.kind = kind_find(plan, &same);
     offer.published_rows = same && offer.unpublished == NULL ? offer.kind->rows : 0;
     offer.step_s = step_range(plan, step_s, &offer);
     add_straggling(&offer);

@@ -204,12 +204,12 @@ typedef struct mics_plan_goodput {
 
 // How far plans of a kind of run were off published ones: chip, precision, what ranks share beside
 // data ("H100 fp8 data").
-typedef struct mics_published_kind {
+typedef struct mics_plan_kind {
     const char *name;
     int32_t rows;
     double ratio;             // time, predicted over measured; median
     double error, high_error; // shares of the measured time: median, 90th percentile
-} mics_published_kind;
+} mics_plan_kind;
 
 // A plan as a buyer compares it. Figures that are not known are 0.
 typedef struct mics_plan_offer {
@@ -219,8 +219,8 @@ typedef struct mics_plan_offer {
     int64_t batch_asked; // fewer: the batch was raised to a multiple of the ranks
     bool pairs;          // batches count pairs of sequences
     mics_plan_entry entry;
-    const mics_published_kind *kind; // the nearest
-    int32_t published_rows;          // published trainings of its own kind
+    const mics_plan_kind *kind; // the nearest
+    int32_t published_rows;     // published trainings of its own kind
     // Why there is none on any chip: "in tf32", "with frozen parameters"; NULL: there are.
     const char *unpublished;
     // What this library cannot run, and is over 1 % faster: as mics_plan_faster_baseline. "": none.

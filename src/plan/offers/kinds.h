@@ -10,4 +10,4 @@
  *
  * Returns: one of a table; never NULL.      Threads: any.
  */
-const mics_published_kind *published_find(const mics_plan *plan, bool *same_out);
+const mics_plan_kind *kind_find(const mics_plan *plan, bool *same_out);

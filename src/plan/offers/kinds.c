@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The table of kinds, as bench/plan/published.sh made it.
-#include "published.h"
+#include "kinds.h"
 #include <string.h>
 
-static const mics_published_kind kinds[] = {
-#include "published.inc"
+static const mics_plan_kind kinds[] = {
+#include "kinds.inc"
 };
 
 // Whether a word of a kind's name ("H100 fp8 data") is `text`, up to a "-".
@@ -17,14 +17,14 @@ static bool has_word(const char *name, int32_t word, const char *text)
     return strcspn(text, "-") == bytes && strncmp(name, text, bytes) == 0;
 }
 
-const mics_published_kind *published_find(const mics_plan *plan, bool *same_out)
+const mics_plan_kind *kind_find(const mics_plan *plan, bool *same_out)
 {
     enum { CHIP = 1, WAY = 2, MATH = 4, ALL = 7 };
-    const mics_published_kind *best = &kinds[0];
+    const mics_plan_kind *best = &kinds[0];
     const char *math = plan->math == MICS_MATH_FP8 ? "fp8" : "bf16"; // fp16 is as fast
     int most = -1;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        const mics_published_kind *kind = &kinds[i];
+        const mics_plan_kind *kind = &kinds[i];
         const int alike =
             (has_word(kind->name, 0, plan->cluster.accelerator.name) ? CHIP : 0) +
             (has_word(kind->name, 1, math) ? MATH : 0) +
