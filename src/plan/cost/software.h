@@ -37,7 +37,7 @@ const mics_software *mics_software_find(const char *name);
 /* The names, separated by commas.
  *
  * Needs:   bytes >= 1.
- * Returns: `text`, which has room for all in 256 bytes; else their beginning.      Threads: any.
+ * Returns: `text`; 256 bytes hold all, fewer their beginning.      Threads: any.
  */
 const char *mics_software_names(char *text, size_t bytes);
 

@@ -38,7 +38,7 @@ typedef struct cut {
     mics_plan_pipeline p;
     int64_t micro_batch;
     int32_t micro_steps; // micro-batches of one pipeline
-    double recomputed; // share of the layers
+    double recomputed;   // share of the layers
     double bound_us;
     double memory_bytes;
 } cut;
