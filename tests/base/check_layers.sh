@@ -60,7 +60,7 @@ BEGIN {
     face["io/data/data.h"] = face["io/data/train.h"] = face["io/data/chats.h"] = face["io/data/packing.h"] = "data"
     face["model/from_config.h"] = "model"
     face["ops/kernels.h"] = "ops"
-    face["plan/cost/cluster.h"] = face["plan/cost/cost.h"] = "cost"
+    face["plan/cost/cluster.h"] = face["plan/cost/cost.h"] = face["plan/cost/software.h"] = "cost"
     face["plan/goodput/goodput.h"] = "goodput"
     face["plan/offers/planning.h"] = "offers"
     face["plan/search/plan.h"] = "search"

@@ -34,9 +34,16 @@ typedef struct mics_software {
  */
 const mics_software *mics_software_find(const char *name);
 
-/* Its names, separated by commas.      Threads: any. */
+/* The names, separated by commas.
+ *
+ * Needs:   bytes >= 1.
+ * Returns: `text`; 256 bytes hold all, fewer their beginning.      Threads: any.
+ */
 const char *mics_software_names(char *text, size_t bytes);
 
 /* A finished cluster as that software uses it. Of kernels of attention it takes the newest that the
- * chip has rates of, up to its own. "mics" changes nothing. */
+ * chip has rates of, up to its own. "mics" changes nothing.
+ *
+ * Needs:   one of the table.      Pure but for the cluster.
+ */
 void mics_software_apply(const mics_software *software, mics_cluster *cluster);
