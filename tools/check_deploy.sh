@@ -76,6 +76,7 @@ packages_of() { # FILE: what it installs by apt-get
 }
 installable() { # FILE
     command -v apt-get >/dev/null && grep -q '^VERSION_ID="12"' /etc/os-release || return 3
+    apt-cache show openssh-server >/dev/null 2>&1 || return 3 # no lists of packages
     # shellcheck disable=SC2046
     apt-get -s install $(packages_of "$1")
 }
