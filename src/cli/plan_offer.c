@@ -165,6 +165,11 @@ static void print_figures(printer *r, const mics_plan_offer *offer, const table 
 {
     const bool wide = t->wide, whole = t->whole, tokens = t->tokens;
     const double usd = whole ? offer->usd.typical : offer->entry.usd_per_gtoken;
+    if (offer->kind != NULL) // headings have none
+        PRINTER_ROW(r, cell_words("kind", offer->kind->name),
+                    cell_int("kind_rows", offer->kind->rows),
+                    cell_number("kind_ratio", offer->kind->ratio),
+                    cell_number("kind_high_error", offer->kind->high_error));
     PRINTER_ROW(
         r,
         cell_column(cell_int("global_batch", offer->global_batch), 8, "batch ", "%lld%c",
@@ -177,9 +182,7 @@ static void print_figures(printer *r, const mics_plan_offer *offer, const table 
         CELL_SHOWN(7, wide ? "MFU %" : NULL, "%.1f", 100 * offer->entry.mfu),
         cell_column(cell_rounded("spare_bytes", offer->entry.spare_bytes), 11,
                     wide ? "to spare" : NULL, "%s", text_size(offer->entry.spare_bytes).text),
-        cell_int("published_rows", offer->published_rows), cell_words("kind", offer->kind->name),
-        cell_int("kind_rows", offer->kind->rows), cell_number("kind_ratio", offer->kind->ratio),
-        cell_number("kind_high_error", offer->kind->high_error),
+        cell_int("published_rows", offer->published_rows),
         CELL_SHOWN(12, tokens ? "tokens" : NULL, "%.3g", offer->tokens.typical),
         CELL_SHOWN(9, whole ? "days" : NULL, "%s", cli_plan_figure(offer->days.typical).text),
         CELL_SHOWN(12, whole ? "USD" : "USD/Gtok", "%s",
