@@ -217,11 +217,11 @@ typedef struct mics_run {
     bool rounded_sums;     // mics_schedule_spec's, as data_types.grad_accum_dtype
     bool gemm_autotune;    // on GPUs
     bool share_params;     // in memory that the ranks of a node see, where that can be
+    bool delta_sync;       // run.comm_dtype.params "delta": mics_schedule_spec's
     mics_collectives collectives;
     int64_t param_persistence_threshold; // elements; smaller units stay whole on every rank
     int64_t coalesce_below;              // elements; smaller units share messages at the boundary
     mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype; // what is sent as which type
-    bool delta_sync;             // run.comm_dtype.params "delta": mics_schedule_spec's
     int32_t layered_micro_steps; // micro-batches in flight, at most; 0: "auto", not settled yet
     int32_t layered_kept; // of the checkpoint that mics_run_keep read, taken where it fits; 0: none
     mics_run_device device;
