@@ -211,13 +211,13 @@ typedef struct mics_run {
                              // caller takes the first of mics_prefetch_candidate that fits
     bool early_gathers;      // mics_schedule_spec's
     bool early_gathers_auto; // they are as planned, or by rule, and that is not settled yet
+    bool delta_sync;         // run.comm_dtype.params "delta": mics_schedule_spec's
     mics_recompute recompute;
     int32_t offload_units; // mics_schedule_spec's
     bool offload_auto;     // as few as fit: the caller's to find
     bool rounded_sums;     // mics_schedule_spec's, as data_types.grad_accum_dtype
     bool gemm_autotune;    // on GPUs
     bool share_params;     // in memory that the ranks of a node see, where that can be
-    bool delta_sync;       // run.comm_dtype.params "delta": mics_schedule_spec's
     mics_collectives collectives;
     int64_t param_persistence_threshold; // elements; smaller units stay whole on every rank
     int64_t coalesce_below;              // elements; smaller units share messages at the boundary
