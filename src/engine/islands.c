@@ -194,7 +194,8 @@ static void conclude(mics_engine *engine, const world_record *records, int32_t r
             result.preference_sums[i] += of->preference_sums[i];
     }
     result.loss = result.counted > 0 ? loss / (double)result.counted : NAN;
-    result.grad_norm = sqrt(squares / (ranks / stride));
+    const int32_t islands = ranks / stride;
+    result.grad_norm = sqrt(squares / islands);
     engine->world = result;
 }
 

@@ -5,7 +5,7 @@
 #include "engine/internal.h"
 #include "fixture.h"
 
-enum { STEPS = FIXTURE_STEPS_RUN < 6 ? FIXTURE_STEPS_RUN : 6, MAX_PARAMS = 1 << 17 };
+enum { STEPS = FIXTURE_STEPS_RUN < 6 ? 4 : 6, MAX_PARAMS = 1 << 17 };
 
 static const char mixture[] =
     "{\"model_type\": \"mixtral\", \"num_hidden_layers\": 2, \"num_attention_heads\": 2, "
