@@ -19,13 +19,12 @@ typedef struct mics_software {
     mics_megatron_era era;
     bool shards_params; // over replicas, beside tensor and pipeline parallelism: FSDP
     bool half_grads;    // added up in 2 bytes
+    bool sends_once;    // rows that several experts of a node get go there once
     double recomputed;  // share of layers that it recomputes at least, as its configurations do
     double fp8;         // share of the chip's rate of GEMMs in fp8; 0: all
     // Of experts: what a pass of a layer waits for the host, which reads how many rows each has; time
-    // of the most loaded over the mean; share of all-to-alls that other computation hides; rows that
-    // several experts of a node get are sent there once.
+    // of the most loaded over the mean; share of all-to-alls that other computation hides.
     double routing_us, imbalance, exchange_hidden;
-    bool sends_once;
 } mics_software;
 
 /* A software by its name.
