@@ -4,6 +4,7 @@
 // order of updates; what is sent is what sizes say, and less; damage is found, and numbers heal it.
 #include "engine/internal.h"
 #include "fixture.h"
+#include <stdatomic.h>
 
 enum { STEPS = FIXTURE_STEPS_RUN < 6 ? 4 : 6, MAX_PARAMS = 1 << 17 };
 
@@ -226,8 +227,8 @@ typedef struct delta_run {
     mics_bytes unsent[FIXTURE_STEPS];
     bool found[FIXTURE_STEPS]; // a difference behind the step
     mics_divergence what;
-    char unit[128]; // the first that is sent
-    bool breaks;    // messages are damaged from now on
+    char unit[128];     // the first that is sent
+    atomic_bool breaks; // messages are damaged from now on
     mics_status statuses[RANKS];
 } delta_run;
 
