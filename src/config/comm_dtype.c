@@ -191,10 +191,11 @@ mics_status mics_run_check_comm_dtypes(const mics_run *public_run, int32_t ranks
     const mics_sharding s = r.sharding;
     const bool delta = run->run.delta_sync;
     const links params = params_links(&r, run->run.params_dtype);
+    const links synced = {.inter = links_of(&r, s.params, s.optimizer).inter};
     const dtype_key keys[] = {
         {.path = params_key,
          .said = run->params_dtype,
-         .links = delta ? (links){.inter = links_of(&r, s.params, s.optimizer).inter} : params,
+         .links = delta ? synced : params,
          .what = delta ? "what is updated is" : "parameters are",
          .needs = delta ? "O above P, over several nodes" : "P over several nodes"},
         {.path = "run.comm_dtype.grads",

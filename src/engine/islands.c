@@ -109,13 +109,13 @@ void islands_begin(mics_engine *engine, int64_t number)
     struct islands *self = engine->islands;
     if (self == NULL)
         return;
-    const int32_t islands = mesh_of(engine)->islands,
-                  island = engine->first / mesh_of(engine)->ranks;
+    const mics_mesh *mesh = mesh_of(engine);
+    const int32_t island = engine->first / mesh->ranks;
     const int64_t newest = self->fresh ? trained_tokens(&self->own) : 0;
     self->number = number;
     self->told = 0;
     for (int32_t w = 0; w < self->windows; w++)
-        self->weights[w] = weight_of(engine, self->counted[w * islands + island] + newest);
+        self->weights[w] = weight_of(engine, self->counted[w * mesh->islands + island] + newest);
     if (number > 0)
         expect_adoptions(engine, number);
 }
@@ -123,9 +123,9 @@ void islands_begin(mics_engine *engine, int64_t number)
 // Those of a window that has met count no more.
 static void end_window(mics_engine *engine, int32_t window)
 {
-    const int32_t islands = mesh_of(engine)->islands;
-    for (int32_t island = 0; island < islands; island++)
-        engine->islands->counted[window * islands + island] = 0;
+    const mics_mesh *mesh = mesh_of(engine);
+    for (int32_t island = 0; island < mesh->islands; island++)
+        engine->islands->counted[window * mesh->islands + island] = 0;
 }
 
 bool islands_held(const mics_engine *engine)
@@ -163,11 +163,11 @@ void islands_end(mics_engine *engine)
 
 float islands_weights(const mics_engine *engine, int32_t unit)
 {
-    const int32_t islands = mesh_of(engine)->islands;
+    const mics_mesh *mesh = mesh_of(engine);
     const int64_t *counted =
-        engine->islands->counted + engine->schedule->meetings[unit].window * islands;
+        engine->islands->counted + engine->schedule->meetings[unit].window * mesh->islands;
     double sum = 0;
-    for (int32_t island = 0; island < islands; island++)
+    for (int32_t island = 0; island < mesh->islands; island++)
         sum += (double)weight_of(engine, counted[island]);
     return (float)sum;
 }
@@ -194,8 +194,8 @@ static void conclude(mics_engine *engine, const world_record *records, int32_t r
             result.preference_sums[i] += of->preference_sums[i];
     }
     result.loss = result.counted > 0 ? loss / (double)result.counted : NAN;
-    const int32_t islands = ranks / stride;
-    result.grad_norm = sqrt(squares / islands);
+    const int32_t count = ranks / stride;
+    result.grad_norm = sqrt(squares / count);
     engine->world = result;
 }
 
