@@ -31,7 +31,7 @@ static bool go_on(const mics_job *job, const mics_checkpoint_meta *meta)
 static void describe_agreed(const mics_checkpoint_meta *meta, char *text, size_t capacity)
 {
     const mics_checkpoint_outer *outer = &meta->outer;
-    const int64_t last = meta->step / outer->every * outer->every;
+    const int64_t last = meta->step / outer->every * outer->every, next = last + outer->every;
     if (outer->fragments > 1 || outer->overlap_steps > 0)
         snprintf(text, capacity,
                  "they agree where a run or a phase ends: train to such a step (run.steps) with "
@@ -41,10 +41,10 @@ static void describe_agreed(const mics_checkpoint_meta *meta, char *text, size_t
         snprintf(text, capacity,
                  "they agreed at step %lld: resume from that, or train to step %lld (run.steps) "
                  "with %d islands",
-                 (long long)last, (long long)(last + outer->every), (int)outer->islands);
+                 (long long)last, (long long)next, (int)outer->islands);
     else
         snprintf(text, capacity, "they agree at step %lld: train to it (run.steps) with %d islands",
-                 (long long)(last + outer->every), (int)outer->islands);
+                 (long long)next, (int)outer->islands);
 }
 
 mics_status run_islands_check(const mics_job *job)
