@@ -6,6 +6,7 @@
 #include "exact.h"
 #include "io/checkpoint/catalog.h"
 #include "run/save/saved.h"
+#include "small_gpt2.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -370,14 +371,7 @@ static int begin(void **state)
     (void)state;
     if (mkdtemp(work) == NULL || chdir(work) != 0 || mics_memory_open(&memory) != MICS_OK)
         return 1;
-    FILE *text = fopen("text.txt", "w"), *model = fopen("gpt2.json", "w");
-    for (int i = 0; i < 400; i++)
-        (void)fprintf(text, "the lark at break of day, %d times\n", i * i);
-    (void)fprintf(model,
-                  "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 2, \"n_embd\": 16, "
-                  "\"n_positions\": 16, \"vocab_size\": 256, \"attn_pdrop\": 0.0, "
-                  "\"embd_pdrop\": 0.0, \"resid_pdrop\": 0.0}");
-    return fclose(text) + fclose(model);
+    return write_small_gpt2();
 }
 
 static int end(void **state)

@@ -8,11 +8,11 @@
 #include <math.h>
 
 // Of a step that meetings may add; how many times as fast as synchronous plans pays.
-static const double most_added = 0.03, least_speedup = 1.05;
+static const double max_added = 0.03, least_speedup = 1.05;
 
 static bool adds_much(const mics_plan_entry *entry)
 {
-    return entry->meeting_us > most_added * entry->step_us;
+    return entry->meeting_us > max_added * entry->step_us;
 }
 
 // The entry's choice as requested, or the best of a space.
