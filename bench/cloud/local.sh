@@ -25,6 +25,8 @@
 #
 #   PARTS="links weak"   ROUNDS=5   SECONDS_MAX=3300   SHARE=37, or LENGTH and SEQUENCES of a micro-batch
 #   RATES="1000 100"     PERIODS="10 30"   SHARDINGS="zero3 mics(2) mics+(2)"
+#   MODEL=gpt2-3m-deep   a file of this folder, of 12 layers. A layer meets within one step: those of gpt2-3m, which has
+#                        4, are too large for that on slow links
 #   STEPS=60             counted of a run with local steps, whole periods; a sixth of them without
 #   SETTINGS="key=value ..."   of the run file, for all runs
 #   RESULTS=FILE         keeps figures, and takes those that it has
@@ -34,7 +36,7 @@ read -ra rates <<<"${RATES:-1000 100}"
 read -ra periods <<<"${PERIODS:-10 30}"
 read -ra shardings <<<"${SHARDINGS:-zero3 mics(2) mics+(2)}"
 read -ra settings <<<"${SETTINGS:-}"
-settings+=(model.config=bench/cloud/gpt2-3m.json)
+settings+=("model.config=bench/cloud/${MODEL:-gpt2-3m-deep}.json")
 steps=${STEPS:-60}
 open_results "per_node $per_node share ${SHARE:-37} ${LENGTH:-}x${SEQUENCES:-} steps $steps ${settings[*]}"
 
