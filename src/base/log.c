@@ -4,6 +4,7 @@
 // other mutable global is the list of unfinished files that a signal removes (file.c); what is found
 // out about other libraries is kept once a process.
 #include "mics/log.h"
+#include "base/quiet.h"
 #include "base/text.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -68,6 +69,11 @@ void mics_log_hold(bool quiet)
 void mics_log_set_quiet(bool quiet)
 {
     held.quiet = quiet;
+}
+
+bool mics_log_is_quiet(void)
+{
+    return held.quiet;
 }
 
 bool mics_log_take(char *line_out, size_t capacity)

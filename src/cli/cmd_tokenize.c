@@ -58,6 +58,9 @@ static mics_status tokenize(cli_call *call, tokenize_options *options)
     if (access(options->out, F_OK) == 0)
         return mics_fail(MICS_ERR_INVALID, "%s: exists, and is not overwritten; give another --out",
                          options->out);
+    MICS_TRY_OUT(cli_fetch(call, MICS_REMOTE_CONFIG, &options->tokenizer));
+    for (int32_t i = 0; i < call->arguments.count; i++)
+        MICS_TRY_OUT(cli_fetch(call, MICS_REMOTE_FILES, &call->arguments.items[i]));
     MICS_TRY_OUT(mics_tokenizer_open(call->memory, options->tokenizer, &tokenizer));
     if (options->add_special_tokens)
         MICS_TRY_OUT(mics_tokenizer_frame_texts(tokenizer, "--add-special-tokens"));

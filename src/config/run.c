@@ -8,6 +8,7 @@
 #include "base/yaml.h"
 #include "config/adopt_trainer.h"
 #include "config/config.h"
+#include "io/remote/remote.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <stdio.h>
@@ -90,13 +91,10 @@ static mics_status check_file(const config *run, const char *key_path, const cha
                               "%s: %s; paths are relative to the working directory, and there is "
                               "%s: write that",
                               path, strerror(reason), beside);
-    return mics_json_fail(run->run.json, key_path, mics_status_of_errno(reason), "%s: %s%s%s", path,
-                          strerror(reason),
-                          *path != '/' ? "; paths are relative to the working directory" : "",
-                          is_of_hub(key_path, path)
-                              ? ", and nothing is downloaded; hf download NAME --local-dir FOLDER "
-                                "fetches a model of Hugging Face's"
-                              : "");
+    return mics_json_fail(
+        run->run.json, key_path, mics_status_of_errno(reason), "%s: %s%s%s", path, strerror(reason),
+        *path != '/' ? "; paths are relative to the working directory" : "",
+        is_of_hub(key_path, path) ? "; hf://ORG/NAME names a model of the Hugging Face hub" : "");
 }
 
 static mics_status check_files(const config *run, const char *key_path, const text_list *list)
@@ -255,6 +253,7 @@ static mics_status fill(config *run)
 {
     reset(run);
     MICS_TRY(mics_config_enter_phase(run));
+    MICS_TRY(mics_config_fetch(run));
     MICS_TRY(mics_config_check(run));
     MICS_TRY(mics_config_check_sources(run));
     MICS_TRY(mics_config_join_aliases(run));
@@ -340,6 +339,7 @@ static mics_status open_take(mics_memory *memory, mics_json *json, const char *c
     run->set_count = set_count;
     MICS_TRY_OUT(apply_sets(run));
     MICS_TRY_OUT(check_kind(run));
+    MICS_TRY_OUT(mics_config_fetch(run)); // whose folder tells what program it is for
     MICS_TRY_OUT(mics_config_adopt(run));
     MICS_TRY_OUT(fill(run));
     run->sets = NULL;
@@ -351,21 +351,22 @@ out:
     return status;
 }
 
-mics_status mics_run_load(mics_memory *memory, const char *path, const char *const *sets,
-                          int32_t set_count, mics_run **run_out)
+// `path` is what the user named, `file` where it lies.
+static mics_status load(mics_memory *memory, const char *path, const char *file,
+                        const char *const *sets, int32_t set_count, mics_run **run_out)
 {
     mics_json *json = NULL;
-    const char *file = path;
+    const char *folder = file;
     char *inside = NULL; // of a model's folder
     MICS_TRY(enter_folder(memory, &file, "config.json", NULL, &inside));
-    if (!mics_file_is_there(file) && mics_peft_is_folder(path)) {
+    if (!mics_file_is_there(file) && mics_peft_is_folder(folder)) {
         mics_free(memory, inside);
         return mics_fail(MICS_ERR_INVALID,
                          "%s: is an adapter; name the folder of its model, and --adapter %s", path,
                          path);
     }
     if (!mics_file_is_there(file))
-        file = path; // a folder of something else
+        file = folder; // of something else
     if (mics_text_ends(file, ".toml"))
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: TOML is not read; torchtitan's degrees go as they are into a run "
@@ -383,6 +384,18 @@ mics_status mics_run_load(mics_memory *memory, const char *path, const char *con
         }
     }
     return open_take(memory, json, sets, set_count, run_out);
+}
+
+mics_status mics_run_load(mics_memory *memory, const char *path, const char *const *sets,
+                          int32_t set_count, mics_run **run_out)
+{
+    char *local = NULL;
+    if (mics_remote_is(path))
+        MICS_TRY(mics_remote_fetch(memory, path, MICS_REMOTE_CONFIG, &local));
+    const mics_status status =
+        load(memory, path, local != NULL ? local : path, sets, set_count, run_out);
+    mics_free(memory, local);
+    return status;
 }
 
 mics_status mics_run_parse(mics_memory *memory, const char *name, const char *text,
