@@ -152,9 +152,9 @@ run 2 revision "$mics" generate hf://lark/small@v9 --prompt a
 contains revision.err "there is no revision v9 (404)"
 run 2 whole "$mics" train --model hf://lark/small --data hf://datasets/lark/lines
 contains whole.err "is a whole repository; name files of it"
-contains whole.err "data/train-0.jsonl"
+contains whole.err "/datasets/lark/lines/tree/0123456789ab lists what there is"
 run 2 missing "$mics" train --model hf://lark/small --data hf://datasets/lark/lines/train.jsonl
-contains missing.err "there is no such file; commit 0123456789ab has data/test-0.jsonl, data/train-0.jsonl"
+contains missing.err "there is no such file; $url/datasets/lark/lines/tree/0123456789ab lists what there is"
 run 2 name "$mics" train --model hf://small --data text.txt
 contains name.err "must be as hf://ORG/NAME"
 run 2 scheme "$mics" train --model gs://small/x --data text.txt

@@ -45,6 +45,17 @@ mics_status remote_path(char path[REMOTE_PATH_BYTES], const char *format, ...)
                : mics_fail(MICS_ERR_INVALID, "%.80s...: is longer than a path may be", path);
 }
 
+mics_status remote_cache_of(const char *name, char path[REMOTE_PATH_BYTES])
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache != NULL && *cache != '\0')
+        return remote_path(path, "%s/%s", cache, name);
+    if (home != NULL && *home != '\0')
+        return remote_path(path, "%s/.cache/%s", home, name);
+    return mics_fail(MICS_ERR_INVALID, "HOME and XDG_CACHE_HOME are not set, so nobody knows where "
+                                       "to keep what is downloaded; set one");
+}
+
 mics_status remote_make_folder_of(mics_memory *memory, const char *path)
 {
     char folder[REMOTE_PATH_BYTES];

@@ -36,5 +36,8 @@ mics_status remote_download(mics_memory *memory, remote_http *http, const remote
 /* Formats a path. Returns: MICS_OK; MICS_ERR_INVALID, logged: it is longer than any may be. */
 mics_status remote_path(char path[REMOTE_PATH_BYTES], const char *format, ...) MICS_PRINTF(2, 3);
 
+/* A folder among the user's caches. Returns: MICS_OK; MICS_ERR_INVALID, logged: nobody says where. */
+mics_status remote_cache_of(const char *name, char path[REMOTE_PATH_BYTES]);
+
 /* Makes the folder that holds `path`. */
 mics_status remote_make_folder_of(mics_memory *memory, const char *path);

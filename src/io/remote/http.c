@@ -76,20 +76,17 @@ static void take_function(void *library, const char *name, void *function_out)
 static void open_library(void)
 {
     static void *library; // stays open
-    const char *asked = getenv("MICS_CURL_LIBRARY");
-    const bool given = asked != NULL && *asked != '\0';
+    const char *const names[] = {getenv("MICS_CURL_LIBRARY"), "libcurl.so.4",
+                                 "libcurl-gnutls.so.4"}; // the last is Debian's other build
+    const bool asked = names[0] != NULL && *names[0] != '\0';
     opened_s = (int64_t)time(NULL);
-    library = dlopen(given ? asked : "libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
+    for (int i = asked ? 0 : 1; i < (asked ? 1 : 3) && library == NULL; i++)
+        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         const char *error = dlerror();
         snprintf(why_not, sizeof why_not, "%s", error != NULL ? error : "not found");
+        return;
     }
-    if (library == NULL && !given && // Debian's other build
-        (library = dlopen("libcurl-gnutls.so.4", RTLD_NOW | RTLD_LOCAL)) == NULL)
-        return;
-    if (library == NULL)
-        return;
-    why_not[0] = '\0';
 #define TAKE(name) take_function(library, "curl_" #name, (void *)&curl.name)
     TAKE(global_init), TAKE(easy_init), TAKE(easy_cleanup), TAKE(easy_reset), TAKE(easy_setopt);
     TAKE(easy_perform), TAKE(easy_strerror), TAKE(slist_append), TAKE(slist_free_all);
@@ -101,6 +98,9 @@ static void open_library(void)
 mics_status remote_http_open(mics_memory *memory, remote_http **http_out)
 {
     remote_http *http = NULL;
+    *http_out = NULL;
+    if (mics_text_is_among(getenv("HF_HUB_OFFLINE"), "1|on|yes|true|ON|YES|TRUE|True"))
+        return MICS_OK;
     pthread_once(&once, open_library);
     if (why_not[0] != '\0')
         return mics_fail(MICS_ERR_UNSUPPORTED,

@@ -35,7 +35,7 @@ void remote_http_take_header(remote_response *response, const char *line, size_t
 /* Opens a connection, by libcurl, which is opened with the first one: who trains on local files needs
  * none.
  *
- * Returns: MICS_OK; MICS_ERR_UNSUPPORTED, logged: there is no libcurl; MICS_ERR_MEMORY.
+ * Returns: MICS_OK, with NULL where HF_HUB_OFFLINE says to ask nobody; MICS_ERR_UNSUPPORTED, logged: there is no libcurl; MICS_ERR_MEMORY.
  * Owns:    end it with remote_http_close.
  */
 mics_status remote_http_open(mics_memory *memory, remote_http **http_out);

@@ -4,7 +4,6 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "io/remote/download.h"
-#include "io/remote/places.h"
 #include <ctype.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -13,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { COMMIT_DIGITS = 40, SHA256_DIGITS = 64, MAX_LISTING_BYTES = 64 << 20, MAX_TOLD = 5 };
+enum { COMMIT_DIGITS = 40, SHA256_DIGITS = 64, MAX_LISTING_BYTES = 64 << 20 };
 
 typedef struct hub {
     mics_memory *memory;
@@ -33,22 +32,16 @@ typedef struct hub {
 typedef struct hub_file {
     const char *name, *blob, *sha256; // sha256 NULL: the hub says none
     int64_t bytes;
+    bool changes; // as the list of files does
 } hub_file;
 
 // ---- names ----
 
 bool remote_path_is_safe(const char *path)
 {
-    for (const char *part = path;; part++) {
-        const size_t bytes = strcspn(part, "/");
-        if (bytes == 0 || strncmp(part, "./", bytes + 1) == 0 ||
-            strncmp(part, "../", bytes + 1) == 0 || (bytes <= 2 && strcmp(part, "..") == 0) ||
-            strcmp(part, ".") == 0)
-            return false;
-        part += bytes;
-        if (*part == '\0')
-            return true;
-    }
+    const size_t bytes = strcspn(path, "/");
+    const bool good = bytes > 0 && !(bytes <= 2 && strncmp(path, "..", bytes) == 0);
+    return good && (path[bytes] == '\0' || remote_path_is_safe(path + bytes + 1));
 }
 
 static bool is_hex(const char *text, size_t digits)
@@ -154,29 +147,41 @@ static mics_status write_ref(const hub *self)
     return mics_file_replace(self->memory, path, name + 1, self->commit, COMMIT_DIGITS);
 }
 
+// `url` is taken.
+static mics_status download(hub *self, mics_text *url, const char *shown, const hub_file *file,
+                            const char *path)
+{
+    char lock[REMOTE_PATH_BYTES];
+    mics_status status = remote_path(lock, "%s/%s.lock", self->locks, file->blob);
+    const remote_file wanted = {.url = url->bytes,
+                                .shown = shown,
+                                .header = self->header[0] != '\0' ? self->header : NULL,
+                                .lock = lock,
+                                .bytes = file->bytes,
+                                .sha256 = file->sha256,
+                                .changes = file->changes,
+                                .refuse = refuse,
+                                .ctx = self};
+    if (status == MICS_OK)
+        status = mics_text_status(url);
+    if (status == MICS_OK)
+        status = remote_download(self->memory, self->http, &wanted, path);
+    mics_text_fini(url);
+    return status;
+}
+
 static mics_status open_listing(hub *self)
 {
-    char path[REMOTE_PATH_BYTES], lock[REMOTE_PATH_BYTES];
+    char path[REMOTE_PATH_BYTES];
     mics_text url = {.memory = self->memory};
+    const hub_file listing = {
+        .blob = "mics", .bytes = -1, .changes = !is_hex(self->name.revision, COMMIT_DIGITS)};
     MICS_TRY(remote_path(path, "%s/.mics/%s.json", self->dir, self->name.revision));
-    MICS_TRY(remote_path(lock, "%s/mics.lock", self->locks));
     mics_text_printf(&url, "%s/api/%s/%s/revision/", self->endpoint,
                      self->name.dataset ? "datasets" : "models", self->name.repo);
     append_escaped(&url, self->name.revision, "-._~");
     mics_text_printf(&url, "?blobs=true");
-    const remote_file file = {.url = url.bytes,
-                              .shown = self->url,
-                              .header = self->header[0] != '\0' ? self->header : NULL,
-                              .lock = lock,
-                              .bytes = -1,
-                              .changes = !is_hex(self->name.revision, COMMIT_DIGITS),
-                              .refuse = refuse,
-                              .ctx = self};
-    mics_status status = mics_text_status(&url);
-    if (status == MICS_OK)
-        status = remote_download(self->memory, self->http, &file, path);
-    mics_text_fini(&url);
-    MICS_TRY(status);
+    MICS_TRY(download(self, &url, self->url, &listing, path));
     MICS_TRY(mics_json_load(self->memory, path, MAX_LISTING_BYTES, &self->listing));
     self->commit = mics_json_string(mics_json_at(self->listing, "sha"));
     if (self->commit != NULL && is_hex(self->commit, COMMIT_DIGITS) && files_of(self) != NULL)
@@ -193,7 +198,7 @@ static mics_status read_file(const hub *self, int32_t index, hub_file *file_out)
     const char *name = mics_json_string(mics_json_get(file, "rfilename"));
     const char *sha256 = mics_json_string(mics_json_get(mics_json_get(file, "lfs"), "sha256"));
     const char *blob = sha256 != NULL ? sha256 : mics_json_string(mics_json_get(file, "blobId"));
-    *file_out = (hub_file){name, blob, sha256, mics_json_int(mics_json_get(file, "size"))};
+    *file_out = (hub_file){name, blob, sha256, mics_json_int(mics_json_get(file, "size")), false};
     if (name != NULL && remote_path_is_safe(name) && blob != NULL && file_out->bytes >= 0 &&
         is_hex(blob, sha256 != NULL ? SHA256_DIGITS : COMMIT_DIGITS))
         return MICS_OK;
@@ -227,28 +232,14 @@ static bool is_wanted(const hub *self, const char *name)
            (strncmp(path, name, bytes) == 0 && name[bytes] == '/');
 }
 
-// Names some files that there are.
 static mics_status fail_missing(const hub *self)
 {
-    char names[400] = "";
-    int32_t told = 0;
-    for (int32_t i = 0; i < mics_json_count(files_of(self)) && told <= MAX_TOLD; i++) {
-        hub_file file;
-        const size_t used = strlen(names);
-        MICS_TRY(read_file(self, i, &file));
-        if (file.name[0] == '.' || strcmp(file.name, "README.md") == 0)
-            continue;
-        snprintf(names + used, sizeof names - used, "%s%s", told > 0 ? ", " : "",
-                 told < MAX_TOLD ? file.name : "...");
-        told++;
-    }
-    return mics_fail(
-        MICS_ERR_INVALID, "%s: %s; commit %.12s has %s", self->url,
-        self->name.path[0] != '\0'
-            ? "there is no such file"
-            : "is a whole repository; name files of it, as hf://datasets/ORG/NAME/FILE "
-              "or with a glob",
-        self->commit, told > 0 ? names : "no files");
+    return mics_fail(MICS_ERR_INVALID, "%s: %s; %s/%s%s/tree/%.12s lists what there is", self->url,
+                     self->name.path[0] != '\0' ? "there is no such file"
+                                                : "is a whole repository; name files of it, as "
+                                                  "hf://datasets/ORG/NAME/FILE, or by a glob",
+                     self->endpoint, self->name.dataset ? "datasets/" : "", self->name.repo,
+                     self->commit);
 }
 
 // ---- files ----
@@ -274,28 +265,16 @@ static mics_status link_blob(const hub *self, const hub_file *file)
 
 static mics_status fetch_file(hub *self, const hub_file *file)
 {
-    char blob[REMOTE_PATH_BYTES], lock[REMOTE_PATH_BYTES], shown[REMOTE_PATH_BYTES];
+    char blob[REMOTE_PATH_BYTES], shown[REMOTE_PATH_BYTES];
     const char *kind = self->name.dataset ? "datasets/" : "";
     mics_text url = {.memory = self->memory};
     MICS_TRY(remote_path(blob, "%s/blobs/%s", self->dir, file->blob));
-    MICS_TRY(remote_path(lock, "%s/%s.lock", self->locks, file->blob));
     MICS_TRY(remote_path(shown, "hf://%s%s/%s", kind, self->name.repo, file->name));
     mics_text_printf(&url, "%s/%s%s/resolve/%s/", self->endpoint, kind, self->name.repo,
                      self->commit);
     append_escaped(&url, file->name, "-._~/");
-    const remote_file wanted = {.url = url.bytes,
-                                .shown = shown,
-                                .header = self->header[0] != '\0' ? self->header : NULL,
-                                .lock = lock,
-                                .bytes = file->bytes,
-                                .sha256 = file->sha256,
-                                .refuse = refuse,
-                                .ctx = self};
-    mics_status status = mics_text_status(&url);
-    if (status == MICS_OK)
-        status = remote_download(self->memory, self->http, &wanted, blob);
-    mics_text_fini(&url);
-    return status == MICS_OK ? link_blob(self, file) : status;
+    MICS_TRY(download(self, &url, shown, file, blob));
+    return link_blob(self, file);
 }
 
 static mics_status fetch_files(hub *self)
@@ -333,19 +312,46 @@ static mics_status fetch(hub *self, char **path_out)
     return mics_strdup(self->memory, path, path_out);
 }
 
+static const char *env(const char *name, const char *otherwise)
+{
+    const char *value = getenv(name);
+    return value != NULL && *value != '\0' ? value : otherwise;
+}
+
+// HF_TOKEN's, or that of the file which `hf auth login` leaves.
+static void read_token(hub *self, const char *home)
+{
+    char path[REMOTE_PATH_BYTES], line[400] = "";
+    const char *token = env("HF_TOKEN", line);
+    FILE *from =
+        token == line && remote_path(path, "%s/token", home) == MICS_OK ? fopen(path, "re") : NULL;
+    if (from != NULL && fgets(line, sizeof line, from) == NULL)
+        line[0] = '\0';
+    if (from != NULL)
+        fclose(from);
+    size_t bytes = 0;
+    while (isgraph((unsigned char)token[bytes]))
+        bytes++; // no further line of a header
+    if (bytes > 0)
+        mics_text_format(self->header, sizeof self->header, "Authorization: Bearer %.*s",
+                         (int)bytes, token);
+}
+
 // "models--org--name"
 static mics_status find_places(hub *self)
 {
-    char cache[REMOTE_PATH_BYTES], name[REMOTE_NAME_BYTES];
-    const char *kind = self->name.dataset ? "datasets" : "models";
-    const size_t org = strcspn(self->name.repo, "/");
-    const char *endpoint = remote_env("HF_ENDPOINT", "https://huggingface.co");
-    const size_t bytes = strlen(endpoint);
+    char home[REMOTE_PATH_BYTES], cache[REMOTE_PATH_BYTES], name[REMOTE_NAME_BYTES];
+    const char *kind = self->name.dataset ? "datasets" : "models", *repo = self->name.repo;
+    const char *endpoint = env("HF_ENDPOINT", "https://huggingface.co"),
+               *said = env("HF_HOME", NULL);
+    const size_t org = strcspn(repo, "/"), bytes = strlen(endpoint);
     mics_text_format(self->endpoint, sizeof self->endpoint, "%.*s",
-                     (int)(bytes > 0 && endpoint[bytes - 1] == '/' ? bytes - 1 : bytes), endpoint);
-    remote_hub_token(self->header, sizeof self->header);
-    snprintf(name, sizeof name, "%.*s--%s", (int)org, self->name.repo, self->name.repo + org + 1);
-    MICS_TRY(remote_cache_of_hub(cache));
+                     (int)(endpoint[bytes - 1] == '/' ? bytes - 1 : bytes), endpoint);
+    snprintf(name, sizeof name, "%.*s--%s", (int)org, repo, repo + org + 1);
+    MICS_TRY(said != NULL ? remote_path(home, "%s", said) : remote_cache_of("huggingface", home));
+    read_token(self, home);
+    said = env("HF_HUB_CACHE", NULL);
+    MICS_TRY(said != NULL ? remote_path(cache, "%s", said) : remote_path(cache, "%s/hub", home));
     MICS_TRY(remote_path(self->dir, "%s/%s--%s", cache, kind, name));
     return remote_path(self->locks, "%s/.locks/%s--%s", cache, kind, name);
 }
@@ -360,9 +366,8 @@ mics_status remote_hub_fetch(mics_memory *memory, const char *url, mics_remote_w
                          "hf://datasets/ORG/NAME/FILE",
                          url);
     MICS_TRY(find_places(&self));
-    mics_status status = remote_is_offline() ? MICS_OK : remote_http_open(memory, &self.http);
-    if (status == MICS_OK)
-        status = fetch(&self, path_out);
+    MICS_TRY(remote_http_open(memory, &self.http));
+    const mics_status status = fetch(&self, path_out);
     mics_json_close(self.listing);
     remote_http_close(self.http);
     return status;
