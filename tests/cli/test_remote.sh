@@ -84,7 +84,7 @@ run 0 again "$mics" train --model hf://lark/small --data 'hf://datasets/lark/lin
 : >site/requests.log
 HF_HUB_OFFLINE=1 run 0 offline "$mics" train --model hf://lark/small --data text.txt --steps 3 --out offline
 [ ! -s site/requests.log ] || fail "asked although offline"
-HF_HUB_OFFLINE=1 run 2 never "$mics" train --model hf://lark/other --data text.txt
+run 2 never "$mics" train --offline --model hf://lark/other --data text.txt
 contains never.err "hf://lark/other: was not downloaded before"
 one_line never.err
 

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 enum { PART_BYTES = 1 << 20, ATTEMPTS = 5 };
-#define TELL_US 10e6 // between lines that say how far it is
+#define PROGRESS_US 10e6 // between lines that say how far it is
 
 // A download under way.
 typedef struct download {
@@ -69,7 +69,7 @@ static void tell(download *self)
 {
     char done[32], all[32], rate[32];
     const double now = mics_clock_us(), seconds = (now - self->begun_us) / 1e6;
-    if (now - self->told_us < TELL_US)
+    if (now - self->told_us < PROGRESS_US)
         return;
     const bool quiet = mics_log_is_quiet(); // of several ranks the one that downloads speaks
     self->told_us = now;
@@ -99,7 +99,7 @@ static mics_status check_disk(const download *self)
     if (!mics_file_free_bytes(folder, &free_bytes) || free_bytes >= left)
         return MICS_OK;
     return mics_fail(MICS_ERR_FULL,
-                     "%s: %s are to come, and %s has %s free; make room, or name a larger disk in "
+                     "%s: %s are to come, and %s has %s free; name a larger disk in "
                      "HF_HOME (hf://) or XDG_CACHE_HOME",
                      self->file->shown, mics_size_text((double)left, needed, sizeof needed), folder,
                      mics_size_text((double)free_bytes, there, sizeof there));
@@ -343,8 +343,9 @@ mics_status remote_download(mics_memory *memory, remote_http *http, const remote
         return MICS_OK;
     if (http == NULL)
         return mics_fail(MICS_ERR_INVALID,
-                         "%s: was not downloaded before (%s is not there), and HF_HUB_OFFLINE says "
-                         "to ask nobody; unset it, or download it where there is a network",
+                         "%s: was not downloaded before (%s is not there), and --offline or "
+                         "HF_HUB_OFFLINE says to ask nobody; leave that out, or download it where "
+                         "there is a network",
                          file->shown, path);
     MICS_TRY(take_lock(memory, file, &held));
     const mics_status status =

@@ -19,7 +19,7 @@ enum {
     CURL_URL = 10002,
     CURL_ERRORBUFFER = 10010,
     CURL_USERAGENT = 10018,
-    CURL_LOW_SPEED_LIMIT = 19, // bytes a second
+    CURL_LOW_SPEED_BYTES = 19, // bytes a second
     CURL_LOW_SPEED_TIME = 20,
     CURL_HTTPHEADER = 10023,
     CURL_HEADERDATA = 10029,
@@ -202,7 +202,7 @@ static void set_options(remote_http *http, const char *url, void *headers)
     SET(CURL_PROTOCOLS, protocols);
     SET(CURL_REDIR_PROTOCOLS, protocols);
     SET(CURL_CONNECTTIMEOUT, (long)CONNECT_S);
-    SET(CURL_LOW_SPEED_LIMIT, 1L);
+    SET(CURL_LOW_SPEED_BYTES, 1L);
     SET(CURL_LOW_SPEED_TIME, (long)SILENT_S);
     SET(CURL_USERAGENT, "mics");
     SET(CURL_ERRORBUFFER, http->why);
