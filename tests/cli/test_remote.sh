@@ -175,6 +175,18 @@ echo '<html>' >site/api/models/lark/bad/revision/main
 rm -rf hf
 run 2 html "$mics" generate hf://lark/bad --prompt a
 
+# More than any disk has, and less than was promised.
+sed 's/"size": [0-9]*/"size": 900000000000000000/' site/api/datasets/lark/lines/revision/main >huge
+mkdir -p site/datasets/lark/huge site/api/datasets/lark/huge/revision
+cp -r site/datasets/lark/lines/resolve site/datasets/lark/huge
+cp huge site/api/datasets/lark/huge/revision/main
+run 1 huge "$mics" tokenize hf://datasets/lark/huge/data --out huge.bin
+contains huge.err "PiB are to come, and "
+one_line huge.err
+sed 's/"size": [0-9]*/"size": 12345/' huge >site/api/datasets/lark/huge/revision/main
+run 2 short "$mics" tokenize hf://datasets/lark/huge/data --out short.bin
+contains short.err "and 12345 were promised"
+
 # Pickles alone are no weights.
 mkdir pickles
 cp folder/config.json pickles

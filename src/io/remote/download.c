@@ -94,7 +94,8 @@ static mics_status check_disk(const download *self)
 {
     char folder[REMOTE_PATH_BYTES], needed[32], there[32];
     int64_t free_bytes = 0;
-    const int64_t left = self->response.bytes - self->done;
+    const int64_t promised = self->file->bytes;
+    const int64_t left = (promised >= 0 ? promised : self->response.bytes) - self->done;
     MICS_TRY(remote_path(folder, "%.*s", (int)(strrchr(self->path, '/') - self->path), self->path));
     if (!mics_file_free_bytes(folder, &free_bytes) || free_bytes >= left)
         return MICS_OK;
@@ -115,6 +116,7 @@ static mics_status begin_body(download *self)
     else if (response->begin != self->done)
         return mics_fail(MICS_ERR_FORMAT, "%s: byte %lld was asked for, and byte %lld came",
                          self->file->shown, (long long)self->done, (long long)response->begin);
+    MICS_TRY(check_disk(self));
     if (self->file->bytes >= 0 && response->bytes >= 0 && response->bytes != self->file->bytes)
         return mics_fail(MICS_ERR_FORMAT, "%s: has %lld bytes, and %lld were promised",
                          self->file->shown, (long long)response->bytes,
@@ -123,7 +125,7 @@ static mics_status begin_body(download *self)
         snprintf(self->etag, sizeof self->etag, "%s", response->etag);
         MICS_TRY(mics_file_write_whole(self->etag_path, self->etag, strlen(self->etag)));
     }
-    return check_disk(self);
+    return MICS_OK;
 }
 
 static mics_status take_part(download *self, const void *data, size_t bytes)
@@ -285,8 +287,7 @@ static mics_status take_lock(mics_memory *memory, const remote_file *file, int *
 static bool is_settled(const remote_file *file, const char *path)
 {
     struct stat found;
-    return stat(path, &found) == 0 &&
-           (!file->changes || (int64_t)found.st_mtime >= remote_http_opened_s());
+    return stat(path, &found) == 0 && (!file->changes || !remote_http_is_older(found.st_mtim));
 }
 
 static void read_etag(const char *path, char etag[REMOTE_ETAG_BYTES])

@@ -60,7 +60,7 @@ struct remote_http {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static curl_library curl;
 static char why_not[256]; // "": it is open
-static int64_t opened_s;
+static struct timespec opened;
 
 // ---- libcurl ----
 
@@ -79,7 +79,7 @@ static void open_library(void)
     const char *const names[] = {getenv("MICS_CURL_LIBRARY"), "libcurl.so.4",
                                  "libcurl-gnutls.so.4"}; // the last is Debian's other build
     const bool asked = names[0] != NULL && *names[0] != '\0';
-    opened_s = (int64_t)time(NULL);
+    clock_gettime(CLOCK_REALTIME_COARSE, &opened); // as file systems do
     for (int i = asked ? 0 : 1; i < (asked ? 1 : 3) && library == NULL; i++)
         library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
@@ -125,9 +125,10 @@ void remote_http_close(remote_http *http)
     mics_free(http->memory, http);
 }
 
-int64_t remote_http_opened_s(void)
+bool remote_http_is_older(struct timespec time)
 {
-    return opened_s;
+    return time.tv_sec < opened.tv_sec ||
+           (time.tv_sec == opened.tv_sec && time.tv_nsec < opened.tv_nsec);
 }
 
 // ---- heads ----

@@ -6,6 +6,7 @@
 #include "mics/memory.h"
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 // A connection, kept from request to request.
 typedef struct remote_http remote_http;
@@ -43,8 +44,8 @@ mics_status remote_http_open(mics_memory *memory, remote_http **http_out);
 /* Closes; NULL is allowed. */
 void remote_http_close(remote_http *http);
 
-/* When the process opened its first connection, by the clock of files' times. */
-int64_t remote_http_opened_s(void);
+/* Whether a file's time is before this process opened its first connection. */
+bool remote_http_is_older(struct timespec time);
 
 /* Gets a URL, and follows redirections, none of which leads from https to http; headers of ours go to
  * the first host alone, if they say who we are.
