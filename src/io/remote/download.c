@@ -251,8 +251,10 @@ static mics_status request_all(remote_http *http, download *self, const char *pa
         return MICS_OK;
     }
     if (why != NULL)
-        return mics_fail(MICS_ERR_COMM, "%s: no answer came%s: %s; the next call goes on here",
-                         self->file->shown, self->done > 0 ? " to the end" : "", why);
+        return mics_fail(MICS_ERR_COMM, "%s: no answer came%s: %s; %s", self->file->shown,
+                         self->done > 0 ? " to the end" : "", why,
+                         self->done > 0 ? "the next call goes on there"
+                                        : "look at the address, the network and https_proxy");
     return code == 200 || code == 206
                ? check(self)
                : self->file->refuse(self->file->ctx, self->file->shown, &self->response);

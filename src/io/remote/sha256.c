@@ -19,6 +19,16 @@ static uint32_t rotate(uint32_t x, int by)
     return x >> by | x << (32 - by);
 }
 
+// One round; its variables take the next one's places by name, as copies would cost more than it.
+#define ROUND(a, b, c, d, e, f, g, h, i)                                                           \
+    do {                                                                                           \
+        (h) += (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + (((e) & (f)) ^ (~(e) & (g))) +     \
+               constants[i] + w[i];                                                                \
+        (d) += (h);                                                                                \
+        (h) += (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) +                                    \
+               (((a) & (b)) ^ ((a) & (c)) ^ ((b) & (c)));                                          \
+    } while (0)
+
 static void take_block(uint32_t state[8], const uint8_t *block)
 {
     uint32_t w[64], s[8];
@@ -30,14 +40,15 @@ static void take_block(uint32_t state[8], const uint8_t *block)
                (rotate(w[i - 15], 7) ^ rotate(w[i - 15], 18) ^ w[i - 15] >> 3) +
                (rotate(w[i - 2], 17) ^ rotate(w[i - 2], 19) ^ w[i - 2] >> 10);
     memcpy(s, state, sizeof s);
-    for (int i = 0; i < 64; i++) {
-        const uint32_t t1 = s[7] + (rotate(s[4], 6) ^ rotate(s[4], 11) ^ rotate(s[4], 25)) +
-                            ((s[4] & s[5]) ^ (~s[4] & s[6])) + constants[i] + w[i];
-        const uint32_t t2 = (rotate(s[0], 2) ^ rotate(s[0], 13) ^ rotate(s[0], 22)) +
-                            ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
-        memmove(s + 1, s, 7 * sizeof *s);
-        s[4] += t1;
-        s[0] = t1 + t2;
+    for (int i = 0; i < 64; i += 8) {
+        ROUND(s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], i);
+        ROUND(s[7], s[0], s[1], s[2], s[3], s[4], s[5], s[6], i + 1);
+        ROUND(s[6], s[7], s[0], s[1], s[2], s[3], s[4], s[5], i + 2);
+        ROUND(s[5], s[6], s[7], s[0], s[1], s[2], s[3], s[4], i + 3);
+        ROUND(s[4], s[5], s[6], s[7], s[0], s[1], s[2], s[3], i + 4);
+        ROUND(s[3], s[4], s[5], s[6], s[7], s[0], s[1], s[2], i + 5);
+        ROUND(s[2], s[3], s[4], s[5], s[6], s[7], s[0], s[1], i + 6);
+        ROUND(s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[0], i + 7);
     }
     for (int i = 0; i < 8; i++)
         state[i] += s[i];
