@@ -246,12 +246,15 @@ static mics_status fail_missing(const hub *self)
 
 static mics_status link_blob(const hub *self, const hub_file *file)
 {
-    char path[REMOTE_PATH_BYTES], target[REMOTE_PATH_BYTES], up[REMOTE_NAME_BYTES] = "../../";
-    char there[REMOTE_PATH_BYTES];
-    for (const char *c = file->name; *c != '\0' && strlen(up) + 4 < sizeof up; c++)
-        strcat(up, *c == '/' ? "../" : "");
-    MICS_TRY(remote_path(target, "%sblobs/%s", up, file->blob));
+    char path[REMOTE_PATH_BYTES], target[REMOTE_PATH_BYTES], there[REMOTE_PATH_BYTES];
+    char up[REMOTE_PATH_BYTES] = "../../";
+    size_t used = strlen(up);
     MICS_TRY(remote_path(path, "%s/snapshots/%s/%s", self->dir, self->commit, file->name));
+    for (const char *c = file->name; *c != '\0' && used + 4 < sizeof up; c++) {
+        if (*c == '/')
+            used += (size_t)snprintf(up + used, sizeof up - used, "../");
+    }
+    MICS_TRY(remote_path(target, "%sblobs/%s", up, file->blob));
     const ssize_t bytes = readlink(path, there, sizeof there - 1);
     there[bytes > 0 ? bytes : 0] = '\0';
     if (strcmp(there, target) == 0)
