@@ -87,11 +87,12 @@ static void run_ring(bench *b, mics_group_axis axis, mics_group_scope scope, int
 static void run_stage(bench *b, bool across, float *buffer)
 {
     const int64_t block = b->elems / b->mesh.ranks_per_node;
-    const int32_t own = mics_mesh_block(&b->mesh, MICS_AXIS_WORLD, MICS_SCOPE_INTRA, b->comm->rank);
+    const int32_t own =
+        mics_mesh_block(&b->mesh, MICS_AXIS_ISLAND, MICS_SCOPE_INTRA, b->comm->rank);
     if (across)
         run_ring(b, MICS_AXIS_PARTITION, MICS_SCOPE_INTER, 1, buffer + own * block, block);
     else
-        run_ring(b, MICS_AXIS_WORLD, MICS_SCOPE_INTRA, 0, buffer, b->elems);
+        run_ring(b, MICS_AXIS_ISLAND, MICS_SCOPE_INTRA, 0, buffer, b->elems);
 }
 
 static void wait_until(bench *b, int stage, int32_t count)

@@ -30,7 +30,8 @@ up() { # NODES RATE
 # Shardings are called as in docs/architecture.md, and "auto" is the one that the program chooses. A name alone sets the
 # degrees and leaves all else at its default. "NAME:4" has four micro-batches in flight (run.layered_micro_steps), and
 # "NAME@2" gathers two units ahead (run.prefetch). "zero3-ring" is ZeRO-3 as other systems run it: rings over all ranks,
-# one micro-batch after the other.
+# one micro-batch after the other. "outer(30,int8)" are local steps of 30 between meetings, whose changes are int8 (left
+# out: fp32); each node is an island of mics(PER_NODE), and its units meet one after the other all through the period.
 
 # P, G and O of a member of the family on the standing cloud, as settings of a run file; none of "auto".
 sharding() { # NAME
@@ -44,11 +45,22 @@ sharding() { # NAME
     'mics('*) degrees=${1#mics(} && degrees=${degrees%)} && degrees="$degrees $degrees $degrees" ;;
     'mics+('*) degrees=${1#mics+(} && degrees=${degrees%)} && degrees="$degrees $degrees $ranks" ;;
     'hpz('*) degrees=${1#hpz(} && degrees="${degrees%)} $ranks $ranks" ;;
+    'outer('*) degrees="$per_node $per_node $per_node" ;;
     *) echo "unknown sharding $1" >&2 && return 2 ;;
     esac
     # shellcheck disable=SC2086
     set -- $degrees
     echo "--set sharding.params=$1 --set sharding.grads=$2 --set sharding.optimizer=$3"
+}
+
+# outer(EVERY[,DTYPE]) as a setting of a run file.
+outer_of() { # NAME
+    local name=${1#outer(}
+    name=${name%)}
+    local every=${name%%,*} dtype=fp32
+    case $name in *,*) dtype=${name#*,} ;; esac
+    printf '{"every":%d,"ranks":%d,"dtype":"%s","fragments":2,"overlap_steps":%d}' "$every" "$per_node" "$dtype" \
+        $((every / 2))
 }
 
 # All settings that a name stands for.
@@ -60,6 +72,7 @@ settings_of() { # NAME[:MICRO_STEPS][@UNITS]
     [ "$kind" != zero3-ring ] || name=zero3-ring:1
     case $name in *:*) echo "--set run.layered_micro_steps=${name##*:}" ;; esac
     [ "$kind" != zero3-ring ] || echo "--set run.collectives=ring"
+    case $kind in 'outer('*) echo "--set outer=$(outer_of "$kind")" ;; esac
 }
 
 # Leaves in `command` what trains.

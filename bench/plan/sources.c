@@ -6,7 +6,7 @@
 #include "model/from_config.h"
 #include <string.h>
 
-enum { MAX_LINE = 4096, MAX_MODEL = 512 };
+enum { MAX_LINE = 4096, MAX_MODEL = 512, MAX_PATH_BYTES = 1024 };
 
 mics_status sources_open(mics_memory *memory, const char *path, source_rules *rules_out)
 {
@@ -71,10 +71,23 @@ static const mics_json_value *said(const source_rules *rules, const mics_json_va
     return NULL;
 }
 
-int64_t sources_era(const source_rules *rules, const mics_json_value *row)
+const char *sources_software(const source_rules *rules, const mics_json_value *row)
 {
-    const mics_json_value *era = said(rules, row, "era");
-    return era != NULL ? mics_json_int(era) : 0;
+    const mics_json_value *own = mics_json_get(row, "software");
+    const char *name = mics_json_string(own != NULL ? own : said(rules, row, "software"));
+    return name != NULL ? name : "mics";
+}
+
+const mics_json_value *sources_recompute(const source_rules *rules, const mics_json_value *row)
+{
+    const mics_json_value *own = mics_json_get(row, "recompute");
+    return own != NULL ? own : said(rules, row, "recompute");
+}
+
+int64_t sources_length(const mics_json_value *row)
+{
+    const mics_json_value *own = mics_json_get(row, "seq");
+    return mics_json_int(own != NULL ? own : mics_json_get(mics_json_get(row, "model"), "seq"));
 }
 
 static long long number(const mics_json_value *object, const char *key)
@@ -102,8 +115,8 @@ static int write_gpt2(const mics_json_value *shape, char text[MAX_MODEL])
                     number(shape, "inner"), number(shape, "seq"), number(shape, "vocab"));
 }
 
-mics_status sources_model(const source_rules *rules, mics_memory *memory,
-                          const mics_json_value *row, mics_model **model_out)
+static mics_status shaped_model(const source_rules *rules, mics_memory *memory,
+                                const mics_json_value *row, mics_model **model_out)
 {
     char text[MAX_MODEL];
     mics_json *json = NULL;
@@ -112,6 +125,25 @@ mics_status sources_model(const source_rules *rules, mics_memory *memory,
         said(rules, row, "family") != NULL ? write_llama(shape, text) : write_gpt2(shape, text);
     MICS_TRY(mics_json_parse(memory, "model", text, (size_t)bytes, &json));
     const mics_status status = mics_model_from_config(memory, json, true, model_out);
+    mics_json_close(json);
+    return status;
+}
+
+mics_status sources_model(const source_rules *rules, mics_memory *memory, const char *configs,
+                          const mics_json_value *row, mics_model **model_out)
+{
+    const char *name = mics_json_string(mics_json_get(row, "model"));
+    char path[MAX_PATH_BYTES];
+    mics_json *json = NULL;
+    mics_family family;
+    if (name == NULL)
+        return shaped_model(rules, memory, row, model_out);
+    snprintf(path, sizeof path, "%s/%s.json", configs, name);
+    MICS_TRY(mics_json_load(memory, path, MICS_MODEL_CONFIG_MAX_BYTES, &json));
+    const char *type = mics_json_string(mics_json_at(json, "model_type"));
+    const mics_status status = mics_model_family(type, &family)
+                                   ? mics_model_from_config(memory, json, true, model_out)
+                                   : mics_model_from_shapes(memory, json, model_out);
     mics_json_close(json);
     return status;
 }

@@ -25,10 +25,16 @@ void sources_close(source_rules *rules);
  * the file has itself stays. Of several rules the first that names a figure counts. */
 mics_status sources_set(const source_rules *rules, const mics_json_value *row, mics_json *cluster);
 
-/* Which Megatron a row ran; 0: not known. */
-int64_t sources_era(const source_rules *rules, const mics_json_value *row);
+/* By whose software a row is: what it says itself, or its source; else "mics". */
+const char *sources_software(const source_rules *rules, const mics_json_value *row);
 
-/* The row's model. Its shape is a GPT-2's with as many FLOPs; a Llama's gated layers have two
- * thirds of such an inner size. */
-mics_status sources_model(const source_rules *rules, mics_memory *memory,
+/* The share of layers that it recomputes; NULL: not known. */
+const mics_json_value *sources_recompute(const source_rules *rules, const mics_json_value *row);
+
+/* Tokens of a sequence. */
+int64_t sources_length(const mics_json_value *row);
+
+/* The row's model: of a name the file in `configs`, else of its shape, which is a GPT-2's with as many
+ * FLOPs; a Llama's gated layers have two thirds of such an inner size. */
+mics_status sources_model(const source_rules *rules, mics_memory *memory, const char *configs,
                           const mics_json_value *row, mics_model **model_out);

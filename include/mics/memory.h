@@ -27,6 +27,7 @@ extern "C" {
     X(MICS_MEM_COMM, "communication buffers")                                                      \
     X(MICS_MEM_MESSAGES, "message buffers")                                                        \
     X(MICS_MEM_DATA, "batch")                                                                      \
+    X(MICS_MEM_OUTER, "anchors and meetings")                                                      \
     X(MICS_MEM_NODE, "copies in node memory")                                                      \
     X(MICS_MEM_OFFLOAD, "offloaded activations")                                                   \
     X(MICS_MEM_HOST, "host bookkeeping")

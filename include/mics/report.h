@@ -33,6 +33,14 @@ typedef struct mics_preference_metrics {
     double logps_chosen, logps_rejected;
 } mics_preference_metrics;
 
+// Of local steps.
+typedef struct mics_island_metrics {
+    int32_t islands;                                  // 0: there are none, and the rest is 0
+    int32_t updated;                                  // of them: those that trained the step
+    int64_t meeting_intra_bytes, meeting_inter_bytes; // of what was sent: for meetings
+    double exposed_meeting_ms; // of exposed_comm_ms: for meetings, and what all islands agree on
+} mics_island_metrics;
+
 // One training step, of all ranks together where not said otherwise.
 typedef struct mics_metrics {
     int64_t step, steps; // done, of how many
@@ -53,6 +61,7 @@ typedef struct mics_metrics {
     double save_ms; // that training waited for saving between the step before and this one
     mics_router_metrics router;
     mics_preference_metrics preference;
+    mics_island_metrics islands;
 } mics_metrics;
 
 // ---- progress ----
@@ -127,6 +136,15 @@ mics_status mics_metrics_open(mics_memory *memory, const char *path, int64_t res
  * Returns: MICS_OK; MICS_ERR_IO (a full disk, ...), logged.
  */
 mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metrics);
+
+enum { MICS_METRICS_TEXT_BYTES = 4096 }; // more than any step's figures take
+
+/* The same object as text, NUL-terminated: for a program that hands it on.
+ *
+ * Needs:   a text of `capacity` bytes; MICS_METRICS_TEXT_BYTES are enough.
+ * Returns: MICS_OK; MICS_ERR_INVALID (it does not fit), MICS_ERR_MEMORY, logged.    Threads: any.
+ */
+mics_status mics_metrics_text(const mics_metrics *metrics, char *text, size_t capacity);
 
 /* Appends {"step": ..., "validation_loss": ...}, and what there is of pairs as "eval_". Step 0 is before
  * training.

@@ -381,6 +381,12 @@ typedef struct mics_job_phase {
  */
 mics_job_phase mics_job_phase_get(const mics_job *job, int32_t phase);
 
+/* The folder that the run writes: run.out, as it was resolved.
+ *
+ * Returns: never NULL.    Owns: it is the job's.
+ */
+const char *mics_job_out(const mics_job *job);
+
 /* The model that is trained.
  *
  * Returns: never NULL.    Owns: it is the job's.

@@ -15,7 +15,9 @@ const char *mics_dtype_text(mics_dtype dtype)
 
 const char *mics_comm_dtype_text(mics_comm_dtype dtype)
 {
-    static const char *const texts[] = {
-        [MICS_COMM_FP32] = "fp32", [MICS_COMM_BF16] = "bf16", [MICS_COMM_INT8] = "int8"};
+    static const char *const texts[] = {[MICS_COMM_FP32] = "fp32",
+                                        [MICS_COMM_BF16] = "bf16",
+                                        [MICS_COMM_INT8] = "int8",
+                                        [MICS_COMM_INT4] = "int4"};
     return (unsigned)dtype < MICS_COMM_DTYPES ? texts[dtype] : "unknown precision";
 }

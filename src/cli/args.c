@@ -120,6 +120,20 @@ static mics_status unknown_flag(const cli_verb *verb, const char *name)
                      name, verb->name);
 }
 
+static bool is_whole(const cli_option *option)
+{
+    return option->kind != CLI_REAL && option->kind != CLI_LARGE && option->kind != CLI_POSITIVE;
+}
+
+// Of a letter, which *at is moved behind; 1: it is none of them.
+static double scale_of(char **at)
+{
+    static const char letters[] = "KMBT";
+    const char *found = strchr(letters, **at);
+    *at += found != NULL;
+    return found != NULL ? pow(1000, (double)(found - letters + 1)) : 1;
+}
+
 static mics_status bad_number(const cli_verb *verb, const cli_option *option, const char *text)
 {
     char max[40] = "";
@@ -129,7 +143,7 @@ static mics_status bad_number(const cli_verb *verb, const cli_option *option, co
         return mics_fail(MICS_ERR_INVALID, "mics %s: --%s %s: needs a number above 0%s", verb->name,
                          option->name, text, max);
     return mics_fail(MICS_ERR_INVALID, "mics %s: --%s %s: needs %s of at least %lld%s", verb->name,
-                     option->name, text, option->kind == CLI_REAL ? "a number" : "a whole number",
+                     option->name, text, is_whole(option) ? "a whole number" : "a number",
                      (long long)option->min, max);
 }
 
@@ -138,7 +152,8 @@ static mics_status read_number(const cli_verb *verb, const cli_option *option, c
 {
     char *end = NULL;
     errno = 0;
-    bool whole = option->kind != CLI_REAL && option->kind != CLI_POSITIVE, ok;
+    const bool whole = is_whole(option);
+    bool ok;
     int64_t number = 0;
     double real = 0;
     if (whole) {
@@ -146,6 +161,8 @@ static mics_status read_number(const cli_verb *verb, const cli_option *option, c
         ok = number >= option->min && (option->max == 0 || number <= option->max);
     } else {
         real = strtod(text, &end);
+        if (option->kind == CLI_LARGE && end != text && *end != '\0')
+            real *= scale_of(&end);
         ok = isfinite(real) && real >= (double)option->min &&
              (option->kind != CLI_POSITIVE || real > 0) &&
              (option->max == 0 || real <= (double)option->max);
@@ -175,6 +192,11 @@ static mics_status list_add(cli_call *call, cli_list *list, const char *text)
     return MICS_OK;
 }
 
+static bool is_flag(const char *text)
+{
+    return strncmp(text, "--", 2) == 0 || strcmp(text, "-o") == 0;
+}
+
 static mics_status read_value(parser *parsing, const cli_option *option, const char *text)
 {
     cli_list *keyed = &parsing->keyed[option - parsing->call->verb->options];
@@ -184,6 +206,7 @@ static mics_status read_value(parser *parsing, const cli_option *option, const c
     case CLI_INT:
     case CLI_COUNT:
     case CLI_REAL:
+    case CLI_LARGE:
     case CLI_POSITIVE:
         return read_number(parsing->call->verb, option, text, target);
     case CLI_TEXT:
@@ -203,8 +226,7 @@ static mics_status read_value(parser *parsing, const cli_option *option, const c
     case CLI_MANY:
     case CLI_KEY_TEXTS:
         MICS_TRY(list_add(parsing->call, target, text));
-        while (parsing->next < parsing->call->argc &&
-               strncmp(parsing->call->argv[parsing->next], "--", 2) != 0)
+        while (parsing->next < parsing->call->argc && !is_flag(parsing->call->argv[parsing->next]))
             MICS_TRY(list_add(parsing->call, target, parsing->call->argv[parsing->next++]));
         return MICS_OK;
     case CLI_FLAG:
@@ -286,6 +308,8 @@ static mics_status read_all(parser *parsing)
             MICS_TRY(list_add(parsing->call, arguments, text));
         else if (strcmp(text, "--") == 0)
             only_arguments = true;
+        else if (strcmp(text, "-o") == 0)
+            MICS_TRY(read_flag(parsing, "out"));
         else if (strcmp(text, "--offline") == 0 && setenv("HF_HUB_OFFLINE", "1", 1) == 0)
             continue; // of every verb, and heard where files are fetched
         else if (text[1] != '-')

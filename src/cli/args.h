@@ -20,6 +20,7 @@ typedef enum cli_option_kind {
     CLI_INT,      // int64_t *
     CLI_COUNT,    // int32_t *
     CLI_REAL,     // double *
+    CLI_LARGE,    // double *, and may end in K, M, B or T: thousands to millions of millions
     CLI_POSITIVE, // double *, above 0
     CLI_TEXT,     // const char **
     CLI_EACH,     // cli_list *: one text each time the flag is given

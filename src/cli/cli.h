@@ -17,7 +17,7 @@
 enum { CLI_MAX_RANKS = 1 << 20 };
 
 extern const cli_verb cmd_train, cmd_explain, cmd_generate, cmd_eval, cmd_tokenize, cmd_convert,
-    cmd_bench, cmd_doctor, cmd_plan, cmd_verify, cmd_completion;
+    cmd_bench, cmd_doctor, cmd_plan, cmd_verify, cmd_completion, cmd_report, cmd_watch;
 
 enum { EXIT_GOOD = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 }; // and CLI_EXIT_STOPPED
 
@@ -66,3 +66,7 @@ mics_status cli_open_saved(cli_call *call, const char *adapter, const char *base
 /* replicas.c: "parameters 4 times, gradients 2, optimizer 2; masters and moments are compared every
  * 100 steps and before each save".   Returns: `text`. */
 char *cli_replicas_text(const mics_job *job, char *text, size_t capacity);
+
+/* "2 islands of 2 ranks meet every 30 steps, in one step, in fp32; ...": of a job with local steps.
+ * Returns: `text`. */
+char *cli_islands_text(const mics_job *job, char *text, size_t capacity);

@@ -99,6 +99,16 @@ static void print_group(const printer *r, mics_group group)
         printer_text(r, ", ... %d", (int)mics_group_rank(group, group.size - 1));
 }
 
+// All ranks are those of an island, where there are several.
+static const char *group_name(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope)
+{
+    static const char *const islands[MICS_SCOPES] = {[MICS_SCOPE_WHOLE] = "island",
+                                                     [MICS_SCOPE_INTRA] = "island, intra-node",
+                                                     [MICS_SCOPE_INTER] = "island, inter-node"};
+    return mesh->islands > 1 && axis == MICS_AXIS_ISLAND ? islands[scope]
+                                                         : mics_group_text(axis, scope);
+}
+
 // The groups of several ranks that rank 0 is in; the others are alike, shifted.
 static void print_groups(const printer *r, const mics_mesh *mesh)
 {
@@ -107,11 +117,12 @@ static void print_groups(const printer *r, const mics_mesh *mesh)
         const mics_group_scope scope = (mics_group_scope)(i % MICS_SCOPES);
         const mics_group group = mics_mesh_group(mesh, axis, scope, 0);
         const bool part = scope != MICS_SCOPE_WHOLE; // stages need both
-        const bool spread = mesh->experts > 1 || axis < MICS_AXIS_EXPERTS;
-        if (group.size < 2 || !spread ||
+        const bool there = axis < MICS_AXIS_EXPERTS ||
+                           (axis < MICS_AXIS_OUTER ? mesh->experts > 1 : mesh->islands > 1);
+        if (group.size < 2 || !there ||
             (part && group.size == mics_mesh_group(mesh, axis, MICS_SCOPE_WHOLE, 0).size))
             continue;
-        printer_text(r, "  %-30s %4d ranks: ", mics_group_text(axis, scope), (int)group.size);
+        printer_text(r, "  %-30s %4d ranks: ", group_name(mesh, axis, scope), (int)group.size);
         print_group(r, group);
         printer_text(r, " (of rank 0)\n");
     }
@@ -120,13 +131,12 @@ static void print_groups(const printer *r, const mics_mesh *mesh)
 static void print_mesh(printer *r, const mics_mesh *mesh)
 {
     char name[64];
-    const int32_t nodes = mesh->ranks / mesh->ranks_per_node;
+    const int32_t ranks = mics_mesh_world(mesh), nodes = ranks / mesh->ranks_per_node;
     mics_mesh_name(mesh, name, sizeof name);
-    printer_text(r, "\nmesh\n  %d rank%s, %d node%s of %d: %s\n", (int)mesh->ranks,
-                 text_plural(mesh->ranks), (int)nodes, text_plural(nodes),
-                 (int)mesh->ranks_per_node, name);
+    printer_text(r, "\nmesh\n  %d rank%s, %d node%s of %d: %s\n", (int)ranks, text_plural(ranks),
+                 (int)nodes, text_plural(nodes), (int)mesh->ranks_per_node, name);
     PRINTER_OBJECT(
-        r, "mesh", cell_int("ranks", mesh->ranks), cell_int("ranks_per_node", mesh->ranks_per_node),
+        r, "mesh", cell_int("ranks", ranks), cell_int("ranks_per_node", mesh->ranks_per_node),
         cell_int("params", mesh->sharding.params), cell_int("grads", mesh->sharding.grads),
         cell_int("optimizer", mesh->sharding.optimizer), cell_words("name", name));
     print_groups(r, mesh);
@@ -136,7 +146,7 @@ static void print_mesh(printer *r, const mics_mesh *mesh)
 static void print_sequences(printer *r, const mics_job *job)
 {
     const mics_schedule_spec *spec = &mics_job_schedule(job)->spec;
-    const int32_t ranks = spec->mesh.sequence, data_ranks = spec->mesh.ranks / ranks;
+    const int32_t ranks = spec->mesh.sequence, data_ranks = mics_mesh_world(&spec->mesh) / ranks;
     if (ranks > 1)
         printer_text(r,
                      "  %d ranks share each sequence, with %lld positions each; %d data %s "
@@ -231,7 +241,7 @@ static void print_phases(printer *r, const mics_job *job)
 static void print_operation(printer *r, const mics_operation *row)
 {
     const char *kind = mics_step_text(row->kind, MICS_STAGE_WHOLE);
-    const char *dtype = mics_comm_dtype_text(row->dtype);
+    const char *dtype = row->coded ? "delta" : mics_comm_dtype_text(row->dtype);
     const char *group = mics_group_text(row->axis, MICS_SCOPE_WHOLE);
     printer_text(
         r, "  %-15s  %-9s  %-5s  %-20s  %d unit%s of %lld%s elements\n", kind, row->algorithm,
@@ -271,6 +281,7 @@ static void print_sent(printer *r, const char *key, const char *what, mics_bytes
 
 static void print_bytes(printer *r, const mics_schedule *schedule)
 {
+    const bool coded = mics_schedule_codes_any(schedule);
     printer_text(r, "\nbytes sent in a step, all ranks together\n  %-28s %14s %14s\n", "",
                  "intra-node", "inter-node");
     printer_open(r, "sent_bytes", '{', false);
@@ -278,10 +289,40 @@ static void print_bytes(printer *r, const mics_schedule *schedule)
         const mics_step_kind kind = (mics_step_kind)(i / MICS_STAGES);
         const mics_step_stage stage = (mics_step_stage)(i % MICS_STAGES);
         const mics_bytes bytes = mics_schedule_kind_bytes(schedule, MICS_PHASE_TRAIN, kind, stage);
-        if (bytes.intra > 0 || bytes.inter > 0)
-            print_sent(r, mics_step_text(kind, stage), mics_step_text(kind, stage), bytes);
+        const char *text = mics_step_text(kind, stage);
+        const bool most = coded && kind == MICS_STEP_PARAM_SYNC && stage != MICS_STAGE_INTRA;
+        if ((bytes.intra > 0 || bytes.inter > 0) && !mics_step_meets(&(mics_step){.kind = kind}))
+            print_sent(r, text, text_of(most ? "%s, at most" : "%s", text).text, bytes);
     }
-    print_sent(r, "all", "in all", mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN));
+    print_sent(r, "all", coded ? "in all, at most" : "in all",
+               mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN));
+    printer_close(r);
+}
+
+// How often islands meet, and what they send for it.
+static void print_local_steps(printer *r, const mics_job *job)
+{
+    const mics_run *run = mics_job_run(job);
+    const mics_schedule *schedule = mics_job_schedule(job);
+    const mics_outer *outer = &schedule->spec.outer;
+    const mics_mesh *mesh = &schedule->spec.mesh;
+    const int32_t period = mics_schedule_period(schedule);
+    char text[256];
+    if (mesh->islands == 1)
+        return;
+    const mics_bytes meetings = mics_schedule_meeting_bytes(schedule);
+    printer_text(r, "\nlocal steps\n  %s\n", cli_islands_text(job, text, sizeof text));
+    printer_text(r, "  %-28s %14s %14s\n", "sent for that, all ranks", "intra-node", "inter-node");
+    printer_open(r, "local_steps", '{', false);
+    PRINTER_ROW(r, cell_int("islands", mesh->islands), cell_int("ranks", mesh->ranks),
+                cell_int("every", outer->every), cell_int("fragments", outer->fragments),
+                cell_int("overlap_steps", outer->overlap_steps),
+                cell_words("dtype", mics_comm_dtype_text(outer->dtype)),
+                cell_int("moments_every", outer->moments_every), cell_number("lr", run->outer_lr),
+                cell_number("momentum", run->outer_momentum), cell_int("period", period));
+    print_sent(r, "sent_bytes_of_a_period", text_of("in %d steps", (int)period).text, meetings);
+    print_sent(r, "sent_bytes_of_a_step", "a step, on average",
+               (mics_bytes){meetings.intra / period, meetings.inter / period});
     printer_close(r);
 }
 
@@ -318,6 +359,11 @@ static void print_layered(printer *r, const mics_job *job)
     printer_close(r);
 }
 
+static const char *dtype_word(const mics_step *step)
+{
+    return step->coded ? "delta" : mics_comm_dtype_text(step->dtype.sent);
+}
+
 // What a step moves or computes.
 static short_text work_word(const mics_step *step)
 {
@@ -327,8 +373,9 @@ static short_text work_word(const mics_step *step)
         return text_of("%.3g MFLOP", step->flops / 1e6);
     if (step->block_bytes == 0)
         return text_of("shared     ");
-    return text_of("%s %s", text_size((double)step->block_bytes).text,
-                   step->unit >= 0 ? mics_comm_dtype_text(step->dtype.sent) : "    ");
+    const bool numbers = step->unit >= 0 && step->kind != MICS_STEP_SIZES;
+    return text_of("%s%s %s", step->coded ? "<= " : "", text_size((double)step->block_bytes).text,
+                   numbers ? dtype_word(step) : "    ");
 }
 
 static void print_step(printer *r, const mics_schedule *schedule, int32_t index)
@@ -345,6 +392,9 @@ static void print_step(printer *r, const mics_schedule *schedule, int32_t index)
     const int streams = schedule->spec.offload_units > 0 ? MICS_STREAMS : MICS_STREAM_COPY;
     for (int stream = 0; stream < streams; stream++)
         printer_text(r, step->wait[stream] >= 0 ? " %5d" : "     -", (int)step->wait[stream]);
+    if (step->period > 0)
+        printer_text(r, "  behind step %d of each %d",
+                     (int)(step->offset > 0 ? step->offset : step->period), (int)step->period);
     printer_text(r, "\n");
 }
 
@@ -353,14 +403,15 @@ static void write_step(printer *r, const mics_schedule *schedule, const mics_ste
     int32_t count = 0;
     (void)mics_schedule_members(schedule, step, &count);
     printer_open(r, NULL, '{', false);
-    PRINTER_ROW(r, cell_words("stream", mics_stream_text(step->stream)),
-                cell_words("kind", mics_step_text(step->kind, step->stage)),
-                cell_int("unit", step->unit), cell_int("units", count),
-                cell_int("micro_step", step->micro_step),
-                cell_int("block_bytes", (int64_t)step->block_bytes),
-                cell_words("dtype", mics_comm_dtype_text(step->dtype.sent)));
+    PRINTER_ROW(
+        r, cell_words("stream", mics_stream_text(step->stream)),
+        cell_words("kind", mics_step_text(step->kind, step->stage)), cell_int("unit", step->unit),
+        cell_int("units", count), cell_int("micro_step", step->micro_step),
+        cell_int("block_bytes", (int64_t)step->block_bytes), cell_words("dtype", dtype_word(step)));
     if (mics_step_is_comm(step))
         PRINTER_ROW(r, cell_words("algorithm", mics_step_algorithm_text(step)));
+    if (step->period > 0)
+        PRINTER_ROW(r, cell_int("period", step->period), cell_int("offset", step->offset));
     PRINTER_ROW(r, cell_rounded("flops", step->flops));
     printer_open(r, "wait", '[', false);
     const int streams = schedule->spec.offload_units > 0 ? MICS_STREAMS : MICS_STREAM_COPY;
@@ -421,6 +472,7 @@ static mics_status print_report(mics_memory *memory, const mics_job *job,
     print_phases(&report, job);
     print_operations(&report, schedule, &all);
     print_bytes(&report, schedule);
+    print_local_steps(&report, job);
     print_layered(&report, job);
     print_steps(&report, schedule, options->all_steps);
     printer_close(&report);

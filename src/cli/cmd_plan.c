@@ -16,7 +16,7 @@ typedef struct plan_options {
     int32_t top;
     // Below 0: not given. GB/s: 0.
     double reserve_gib, failures, restart_s, preemptions, checkpoint_gb_per_s;
-    bool json, list, wide, quiet;
+    bool json, list, local, wide, quiet;
 } plan_options;
 
 enum { MAX_DEGREE = 1 << 20, MAX_RESERVE_GIB = 1 << 16 };
@@ -34,7 +34,8 @@ static const int64_t max_goal = 1000000000000000000;
 static const cli_option flags[] = {
     {"cluster", CLI_EACH, "NAME:N", "cluster and its nodes, or FILE[:N]; several are compared",
      AT(clusters), 0, 0},
-    {"tokens", CLI_REAL, "N", "tokens to train: days and price", AT(goal.tokens), 1, max_goal},
+    {"tokens", CLI_LARGE, "N", "tokens to train, as 300e9 or 15T: days and price", AT(goal.tokens),
+     1, max_goal},
     {"days", CLI_POSITIVE, "D", "time there is", AT(goal.days), 0, max_goal},
     {"budget", CLI_POSITIVE, "USD", "money there is", AT(goal.usd), 0, max_goal},
     {"failures-per-node-day", CLI_REAL, "X", "of a node; default: as published", AT(failures), 0,
@@ -46,6 +47,8 @@ static const cli_option flags[] = {
     {"spot-price", CLI_POSITIVE, "USD", "of a spot node and hour",
      AT(goal.losses.spot_usd_per_node_hour), 0, 100000},
     {"preemptions-per-node-day", CLI_REAL, "X", "of a spot node", AT(preemptions), 0, 10000},
+    {"local", CLI_FLAG, NULL, "plan local steps too (outer), as a training of its own", AT(local),
+     0, 0},
     {"list", CLI_FLAG, NULL, "print the catalogue's clusters", AT(list), 0, 0},
     {"top", CLI_COUNT, "N", "plans to show; default 5", AT(top), 1, 100},
     {"precision", CLI_TEXT, "WHAT",
@@ -57,6 +60,9 @@ static const cli_option flags[] = {
     {"kernels", CLI_TEXT, "WHAT",
      "separate, as of PyTorch without torch.compile, or fused; default: between the two",
      AT(spec.kernels), 0, 0},
+    {"software", CLI_TEXT, "NAME",
+     "that other systems' rows and the run file's are of, as megatron-2025; default: mics",
+     AT(spec.software), 0, 0},
     {"reserve", CLI_REAL, "GIB", "memory of a GPU to leave free; default 1 % of it",
      AT(reserve_gib), 0, MAX_RESERVE_GIB},
     PLAN_DEGREE("tensor", "T", "tensor-parallel ranks", tensor),
@@ -107,6 +113,8 @@ static mics_status plan_once(const mics_plan *plan, const plan_options *options)
         status = mics_plan_check_degrees(plan, &found);
     if (status == MICS_OK && found.result->count == 0)
         status = mics_plan_fail_fit(plan, &found);
+    if (status == MICS_OK && options->local)
+        status = mics_planner_local(found.planner, &found.result->entries[0].choice, &found.local);
     if (status == MICS_OK)
         cli_plan_found(&report, plan, &found, &options->goal, options->wide);
     mics_plan_found_close(&found);
@@ -201,6 +209,9 @@ static mics_status plan(cli_call *call, plan_options *options, mics_progress **w
     if (options->svg != NULL && options->sweep == NULL && !is_several(options))
         return mics_fail(MICS_ERR_INVALID, "--svg draws a sweep, or several clusters; give --sweep "
                                            "nodes=1..64 or P, or another --cluster");
+    if (options->local && (options->sweep != NULL || is_several(options)))
+        return mics_fail(MICS_ERR_INVALID, "--local is of one cluster and number of nodes, as in "
+                                           "--cluster p4d.24xlarge:8");
     if (is_several(options))
         return compare_clusters(call, options, work);
     spec->cluster = options->clusters.items[0];

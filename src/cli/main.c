@@ -15,8 +15,8 @@ enum { MAX_VERBS = 32 };
 
 // In the order of the help.
 static const cli_verb *const verbs[] = {
-    &cmd_train,    &cmd_explain, &cmd_plan,  &cmd_generate, &cmd_eval,       &cmd_verify,
-    &cmd_tokenize, &cmd_convert, &cmd_bench, &cmd_doctor,   &cmd_completion, NULL,
+    &cmd_train,  &cmd_watch,    &cmd_report,  &cmd_explain, &cmd_plan,   &cmd_generate,   &cmd_eval,
+    &cmd_verify, &cmd_tokenize, &cmd_convert, &cmd_bench,   &cmd_doctor, &cmd_completion, NULL,
 };
 
 static void print_usage(void)

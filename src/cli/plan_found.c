@@ -79,7 +79,7 @@ static void print_memory(printer *r, const mics_plan_entry *e)
     }
     PRINTER_ROW(r, gib("params", (double)bytes[MICS_MEM_PARAMS]),
                 gib("grads", (double)bytes[MICS_MEM_GRADS]),
-                gib("optim.", (double)bytes[MICS_MEM_OPTIMIZER]),
+                gib("optim.", (double)(bytes[MICS_MEM_OPTIMIZER] + bytes[MICS_MEM_OUTER])),
                 gib("slots", (double)(bytes[MICS_MEM_GATHER] + bytes[MICS_MEM_REDUCE])),
                 gib("activ.", (double)bytes[MICS_MEM_ACTIVATIONS]), gib("buffers", (double)buffers),
                 gib("total", (double)e->memory.total), gib("reserve", e->reserve_bytes),
@@ -139,7 +139,8 @@ static void list_rows(const mics_plan_found *found, rows *all)
         const char *name = mics_plan_baseline_text((mics_plan_baseline)b);
         add_row(all, name, name, &found->baselines[b]);
     }
-    add_row(all, "run file", "run_file", found->has_file ? &found->file : NULL);
+    add_row(all, found->file.outer.every > 0 ? "" : "run file", "run_file",
+            found->has_file ? &found->file : NULL);
     add_row(all, "", "min_replicas_2", found->has_twice ? &found->twice : NULL);
     add_row(all, "too large", "faster_but_too_large",
             found->result->has_faster ? &found->result->faster : NULL);
@@ -263,6 +264,9 @@ static void print_choices(printer *r, const mics_plan *plan, const mics_plan_res
                  plan->attention != NULL ? "; attention by " : "",
                  plan->attention != NULL ? plan->attention : "",
                  kernels[0] != '\0' ? "; kernels " : "", kernels);
+    if (plan->software != NULL)
+        printer_text(r, "rows of other systems and the run file's: as %s runs them\n",
+                     plan->software->name);
     PRINTER_OBJECT(r, "choices", cell_int("all", result->space), cell_int("fit", result->fitting),
                    cell_int("simulated", result->simulated));
 }
@@ -383,6 +387,71 @@ static void print_replicas(const printer *r, const mics_plan_found *found)
                     best->name, cost.text);
 }
 
+// What local steps cost others: validation losses over those of synchronous training.
+static const char reported_losses[] =
+    "2, 4 and 8 islands with H = 30 -0.1 %, +0.3 % and +1.1 % (2.4 billion parameters; "
+    "arXiv:2503.09799, table 4); 2 and 4 islands with H = 30 -0.4 % and +0.4 %, with H = 100 +0.4 "
+    "% "
+    "and +1.6 % (1 billion parameters, in 4 bits; arXiv:2501.18512, tables 5 and 6)";
+
+static void print_meetings(const printer *r, const mics_plan_entry *best, const rows *all)
+{
+    for (int32_t i = 0; i < all->count; i++) {
+        const mics_plan_entry *e = all->items[i].entry;
+        printer_text(r, "  %-9s ", all->items[i].label.text);
+        printer_wrapped(r, REASON_INDENT,
+                        "outer.overlap_steps %d, outer.dtype %s: %.3g times as fast as plan 1; "
+                        "meetings add %.2g %% to a step, and send %s inter-node a period; %s",
+                        (int)e->outer.overlap_steps, mics_comm_dtype_text(e->outer.dtype),
+                        best->step_us / e->step_us, 100 * e->meeting_us / e->step_us,
+                        text_size((double)e->met.inter).text, e->why);
+    }
+}
+
+static void print_take(printer *r, const mics_plan_local *local)
+{
+    const int32_t every = local->entries[local->take].outer.every;
+    const bool pays = local->gbit_per_s > 0;
+    const short_text upto = text_of("networks of up to %g", local->gbit_per_s);
+    printer_wrapped(r, 0, "H = %d is 5 %% faster than synchronous plans on %s Gb/s a node.",
+                    (int)every, pays ? upto.text : "no network of 0.1 to 3200");
+    printer_wrapped(r, 0,
+                    "Validation loss over that of synchronous training, as papers report: %s.",
+                    reported_losses);
+    PRINTER_ROW(r, cell_int("take", every),
+                cell_number("pays_up_to_gbit_per_s", pays ? local->gbit_per_s : NAN),
+                cell_words("reported_losses", reported_losses));
+}
+
+// Another training than that of the plans, so apart from them.
+static void print_local(printer *r, const mics_plan *plan, const mics_plan_found *found, bool wide)
+{
+    const mics_plan_local *local = &found->local;
+    rows all = {.count = 0};
+    for (int32_t i = 0; i < local->count; i++)
+        add_row(&all, text_of("H = %d", (int)local->entries[i].outer.every).text, NULL,
+                &local->entries[i]);
+    if (!r->json && found->has_file && found->file.outer.every > 0)
+        add_row(&all, "run file", NULL, &found->file);
+    if (!local->asked && all.count == 0)
+        return;
+    printer_text(r, "\nLocal steps, another training than the plans above\n%s",
+                 all.count == 0 ? "no islands of whole nodes hold the state\n" : "");
+    printer_open(r, "local_steps", '{', true);
+    printer_open(r, "plans", '[', true);
+    for (int32_t i = 0; r->json && i < all.count; i++)
+        cli_plan_entry(r, NULL, plan, all.items[i].entry);
+    printer_close(r);
+    if (!r->json && all.count > 0) {
+        print_table(r, &(table){.plan = plan, .wide = wide}, &all);
+        print_table(r, &(table){.plan = plan, .memory = true}, &all);
+        print_meetings(r, found->result->entries, &all);
+    }
+    if (local->count > 0)
+        print_take(r, local);
+    printer_close(r);
+}
+
 void cli_plan_found(printer *r, const mics_plan *plan, const mics_plan_found *found,
                     const mics_plan_goal *goal, bool wide)
 {
@@ -394,6 +463,7 @@ void cli_plan_found(printer *r, const mics_plan *plan, const mics_plan_found *fo
     print_head(r, plan, found);
     if (r->json) {
         write_rows(r, plan, found, &all);
+        print_local(r, plan, found, wide);
     } else {
         printer_text(r, "\n");
         print_table(r, &(table){.plan = plan, .wide = wide}, &all);
@@ -403,6 +473,7 @@ void cli_plan_found(printer *r, const mics_plan *plan, const mics_plan_found *fo
         printer_text(r, "\nMemory of a rank, GiB\n");
         print_table(r, &(table){.plan = plan, .memory = true}, &all);
         print_reasons(r, &all);
+        print_local(r, plan, found, wide);
         printer_text(r, "%s%s%s%s", footnotes, wide ? footnote_wide : footnote_narrow,
                      frozen ? footnote_frozen : "", footnotes_end);
     }

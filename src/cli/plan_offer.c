@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MIN_PUBLISHED_ROWS = 3, NOTE_COLUMN = 38 };
+enum { NOTE_COLUMN = 38 };
 
 // ---- the answer ----
 
@@ -29,8 +29,14 @@ static short_text whole_text(const mics_plan_offer *offer)
                       range_text(&offer->usd).text);
     if (tokens->low < tokens->high)
         range = text_of(" (%.3g to %.3g)", tokens->low, tokens->high);
-    return text_of(", %s days%s%s for %.4g%s tokens", cli_plan_figure(offer->days.typical).text,
-                   range_text(&offer->days).text, usd.text, tokens->typical, range.text);
+    // Less than a day in hours, less than an hour and a half in minutes.
+    const mics_plan_range *days = &offer->days;
+    const bool hours = days->typical < 1, minutes = days->typical * 24 < 1.5;
+    const double unit = minutes ? 24 * 60 : (hours ? 24 : 1);
+    const mics_plan_range shown = {days->typical * unit, days->low * unit, days->high * unit};
+    return text_of(", %s %s%s%s for %.4g%s tokens", cli_plan_figure(shown.typical).text,
+                   minutes ? "minutes" : (hours ? "hours" : "days"), range_text(&shown).text,
+                   usd.text, tokens->typical, range.text);
 }
 
 static void print_take(const printer *r, const mics_plan_offer *offer, const char *where)
@@ -64,24 +70,34 @@ static void print_take(const printer *r, const mics_plan_offer *offer, const cha
         text_size(offer->entry.spare_bytes).text);
 }
 
+// Of which published trainings plans are known to be how far off.
+static void print_kind(const printer *r, const mics_plan_offer *offer)
+{
+    const mics_plan_kind *kind = offer->kind;
+    const bool own = offer->published_rows > 0;
+    short_text wider = {.text = ""};
+    if (offer->unpublished != NULL)
+        wider = text_of(" None is known %s: the range is wider.", offer->unpublished);
+    else if (offer->published_rows < MICS_PLAN_FEW_ROWS)
+        wider = text_of(" %s of this kind: the range is wider.", own ? "Few are" : "None is");
+    printer_wrapped(
+        r, 0,
+        "Times are typical of published trainings, in brackets of fast and slow ones. %s "
+        "%s: plans of its %d %s were %.0f %% too %s (median), nine in ten within %.0f "
+        "%%.%s",
+        own ? "Its kind is" : "The nearest kind is", kind->name, (int)kind->rows,
+        kind->rows == 1 ? "row" : "rows", fabs(100 * (kind->ratio - 1)),
+        kind->ratio < 1 ? "fast" : "slow", 100 * kind->high_error, wider.text);
+}
+
 // What the figures rest on.
 static void print_basis(const printer *r, const mics_plan_offer *offer)
 {
-    short_text of;
     if (offer->step_s.low == offer->step_s.high) {
         printer_text(r, "Times are from rates as the cluster file gives them.\n");
         return;
     }
-    if (offer->unpublished != NULL)
-        of = text_of("Of trainings %s none is known: the range is wider.", offer->unpublished);
-    else if (offer->published_rows >= MIN_PUBLISHED_ROWS)
-        of = text_of("%d are of %s.", (int)offer->published_rows, offer->chip);
-    else
-        of = text_of("Of %s %s: its rates are estimated from those of other chips.", offer->chip,
-                     offer->published_rows == 0 ? "none is known" : "too few are known");
-    printer_wrapped(
-        r, 0, "Times are typical of published trainings, in brackets of fast and slow ones. %s",
-        of.text);
+    print_kind(r, offer);
     if (offer->straggling > 0)
         printer_text(r,
                      "On %d GPUs slow ones may make steps %.3g times as long (arXiv:2410.12588).\n",
@@ -149,6 +165,11 @@ static void print_figures(printer *r, const mics_plan_offer *offer, const table 
 {
     const bool wide = t->wide, whole = t->whole, tokens = t->tokens;
     const double usd = whole ? offer->usd.typical : offer->entry.usd_per_gtoken;
+    if (offer->kind != NULL) // headings have none
+        PRINTER_ROW(r, cell_words("kind", offer->kind->name),
+                    cell_int("kind_rows", offer->kind->rows),
+                    cell_number("kind_ratio", offer->kind->ratio),
+                    cell_number("kind_high_error", offer->kind->high_error));
     PRINTER_ROW(
         r,
         cell_column(cell_int("global_batch", offer->global_batch), 8, "batch ", "%lld%c",

@@ -14,6 +14,9 @@ short_text cli_plan_degrees(const mics_plan_entry *entry)
         return text_of("--");
     if (entry->pipeline.stages > 0) // without "megatron "
         return text_of("%s", strchr(entry->name, ' ') + 1);
+    if (entry->outer.every > 0)
+        return text_of("%d|%d|%d R%d", (int)s->params, (int)s->grads, (int)s->optimizer,
+                       (int)entry->outer_ranks);
     if (entry->choice.experts > 1 || entry->choice.sequence > 1)
         return text_of(
             "%d|%d|%d %c%d", (int)s->params, (int)s->grads, (int)s->optimizer,
@@ -134,4 +137,15 @@ void cli_plan_choice(printer *r, const mics_plan_entry *entry)
         PRINTER_ROW(r, cell_int("offload_units", c->offload_units));
     if (r->json)
         print_pipeline(r, &entry->pipeline);
+    if (r->json && entry->outer.every > 0) {
+        const mics_outer *o = &entry->outer;
+        PRINTER_OBJECT(r, "outer", cell_int("every", o->every),
+                       cell_int("ranks", entry->outer_ranks), cell_int("fragments", o->fragments),
+                       cell_int("overlap_steps", o->overlap_steps),
+                       cell_words("dtype", mics_comm_dtype_text(o->dtype)),
+                       cell_int("moments_every", o->moments_every));
+        PRINTER_ROW(r, cell_number("meeting_ms", entry->meeting_us * 1e-3),
+                    cell_int("period_intra_bytes", entry->met.intra),
+                    cell_int("period_inter_bytes", entry->met.inter));
+    }
 }

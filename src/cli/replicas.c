@@ -36,6 +36,26 @@ static const char *advice(const mics_job *job)
                   "and compare them";
 }
 
+char *cli_islands_text(const mics_job *job, char *text, size_t capacity)
+{
+    const mics_schedule_spec *spec = &mics_job_schedule(job)->spec;
+    const mics_run *run = mics_job_run(job);
+    const mics_outer *outer = &spec->outer;
+    char moments[64] = "", over[48] = "in one step";
+    if (outer->overlap_steps > 0)
+        snprintf(over, sizeof over, "over %d step%s", (int)outer->overlap_steps,
+                 outer->overlap_steps == 1 ? "" : "s");
+    if (outer->moments_every > 0)
+        snprintf(moments, sizeof moments, ", moments every %lld",
+                 (long long)outer->every * outer->moments_every);
+    snprintf(text, capacity,
+             "%d islands of %d rank%s meet every %d steps%s, %s%s, in %s; outer lr %g, momentum %g",
+             (int)spec->mesh.islands, (int)spec->mesh.ranks, spec->mesh.ranks == 1 ? "" : "s",
+             (int)outer->every, moments, outer->fragments > 1 ? "by fragments, each " : "", over,
+             mics_comm_dtype_text(outer->dtype), run->outer_lr, run->outer_momentum);
+    return text;
+}
+
 char *cli_replicas_text(const mics_job *job, char *text, size_t capacity)
 {
     const mics_replicas replicas = mics_mesh_replicas(&mics_job_schedule(job)->spec.mesh);

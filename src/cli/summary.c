@@ -172,6 +172,8 @@ void cli_print_beginning(const mics_job *job)
     printf("model     %s, %.2f million parameters, %d units (%s)\n", model->architecture,
            (double)mics_model_param_count(model) / 1e6, (int)model->unit_count, run->model_config);
     print_ranks(job, &facts);
+    if (schedule->spec.mesh.islands > 1)
+        printf("islands   %s\n", cli_islands_text(job, replicas, sizeof replicas));
     if (facts.ranks > 1)
         printf("replicas  %s\n", cli_replicas_text(job, replicas, sizeof replicas));
     print_device(&facts);
@@ -308,10 +310,21 @@ static mics_status print_memory(const mics_job *job, const int64_t *measured)
 // printed as measured are.
 static mics_status print_bytes(const mics_job *job)
 {
-    mics_bytes sent = mics_schedule_all_bytes(mics_job_schedule(job), MICS_PHASE_TRAIN);
-    mics_compare_row rows[] = {{"intra-node", sent.intra, sent.intra},
-                               {"inter-node", sent.inter, sent.inter}};
-    return mics_compare_print(stdout, "bytes sent in a step, all ranks together", rows, 2);
+    const mics_schedule *schedule = mics_job_schedule(job);
+    const mics_bytes sent = mics_schedule_all_bytes(schedule, MICS_PHASE_TRAIN);
+    const mics_bytes met = mics_schedule_meeting_bytes(schedule);
+    const mics_compare_row rows[] = {{"intra-node", sent.intra, sent.intra},
+                                     {"inter-node", sent.inter, sent.inter},
+                                     {"a period's meetings, intra-node", met.intra, met.intra},
+                                     {"a period's meetings, inter-node", met.inter, met.inter}};
+    if (mics_schedule_codes_any(schedule)) {
+        printf("bytes sent in a step, all ranks together: at most %lld intra-node, %lld "
+               "inter-node; what changes took is in metrics.jsonl\n",
+               (long long)sent.intra, (long long)sent.inter);
+        return MICS_OK;
+    }
+    return mics_compare_print(stdout, "bytes sent in a step, all ranks together", rows,
+                              schedule->spec.mesh.islands > 1 ? 4 : 2);
 }
 
 // What reads the checkpoint: the best one's, where it is kept.
@@ -356,6 +369,8 @@ mics_status cli_print_end(mics_memory *memory, const mics_job *job)
     char out[4200];
     printf("\nstored in %s: metrics.jsonl, resolved.json, checkpoints/ (newest: step %lld)\n",
            mics_terminal_word(run->out, out, sizeof out), (long long)facts.saved_step);
+    printf("report    %s report %s\n", program_invocation_name,
+           mics_terminal_word(run->out, out, sizeof out));
     if (facts.saved_step > 0)
         print_next(job, &facts);
     return MICS_OK;

@@ -6,7 +6,7 @@
 #include "internal.h"
 #include "mics/log.h"
 
-// A broadcast travels in pieces, so that the ranks of the chain pass them on at the same time.
+// A broadcast travels in parts, so that the ranks of the chain pass them on at the same time.
 enum { BROADCAST_PIECE_BYTES = 1024 * 1024 };
 
 static bool is_rank_or_none(const mics_comm *comm, int32_t rank)
@@ -14,11 +14,10 @@ static bool is_rank_or_none(const mics_comm *comm, int32_t rank)
     return rank == MICS_RANK_NONE || (rank >= 0 && rank < comm->ranks);
 }
 
-static bool overlap(const void *a, const void *b, size_t bytes)
+static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
 {
-    uintptr_t first = (uintptr_t)a < (uintptr_t)b ? (uintptr_t)a : (uintptr_t)b;
-    uintptr_t second = (uintptr_t)a < (uintptr_t)b ? (uintptr_t)b : (uintptr_t)a;
-    return bytes > second - first;
+    const uintptr_t first = (uintptr_t)a, second = (uintptr_t)b;
+    return first < second ? a_bytes > second - first : b_bytes > first - second;
 }
 
 static mics_status check_exchange(const mics_comm *comm, const mics_exchange *exchange)
@@ -40,11 +39,15 @@ static mics_status check_exchange(const mics_comm *comm, const mics_exchange *ex
                          exchange->bytes);
     if (exchange->into != NULL && exchange->reduce != MICS_REDUCE_SUM_F32)
         return mics_fail(MICS_ERR_INVALID, "%s: only a sum goes into another buffer", what);
-    if (exchange->bytes == 0)
-        return MICS_OK;
-    if ((sends && exchange->send == NULL) || (receives && exchange->recv == NULL))
+    const size_t incoming = mics_exchange_incoming(exchange);
+    if (exchange->reduce != MICS_REDUCE_COPY && incoming != exchange->bytes)
+        return mics_fail(MICS_ERR_INVALID, "%s: a sum of %zu bytes is not sent as %zu", what,
+                         incoming, exchange->bytes);
+    if (sends && exchange->send == NULL && exchange->bytes > 0)
         return mics_fail(MICS_ERR_INVALID, "%s: no buffer for %zu bytes", what, exchange->bytes);
-    if (sends && receives && overlap(exchange->send, exchange->recv, exchange->bytes))
+    if (receives && exchange->recv == NULL && incoming > 0)
+        return mics_fail(MICS_ERR_INVALID, "%s: no buffer for %zu bytes", what, incoming);
+    if (sends && receives && overlap(exchange->send, exchange->bytes, exchange->recv, incoming))
         return mics_fail(MICS_ERR_INVALID, "%s: the buffers sent and received overlap", what);
     return MICS_OK;
 }

@@ -16,7 +16,9 @@ void mics_config_fill_comm_dtypes(config *run)
     // communication_data_type is of all gradients, wherever they are sent.
     const bool typed = run->comm_type != NULL && strcmp(run->comm_type, "fp32") != 0;
     const mics_comm_dtype grads_intra = typed ? MICS_COMM_BF16 : intra;
-    run->run.params_dtype = (mics_comm_dtypes){intra, mics_config_comm_dtype(run->params_dtype)};
+    run->run.delta_sync = strcmp(run->params_dtype, "delta") == 0;
+    run->run.params_dtype = (mics_comm_dtypes){
+        intra, run->run.delta_sync ? own : mics_config_comm_dtype(run->params_dtype)};
     run->run.grads_dtype =
         (mics_comm_dtypes){grads_intra, mics_config_comm_dtype(run->grads_dtype)};
     run->run.boundary_auto = strcmp(run->asked_boundary, "auto") == 0;
@@ -160,21 +162,42 @@ static mics_status check_sums(const config *run, const reach *r)
     return MICS_OK;
 }
 
+// Changes are coded of numbers in bf16, by CPUs.
+static mics_status check_delta(const config *run)
+{
+    if (!run->run.delta_sync)
+        return MICS_OK;
+    if (run->run.precision != MICS_RUN_PRECISION_BF16)
+        return mics_json_fail(run->run.json, params_key, MICS_ERR_INVALID,
+                              "\"delta\" is for parameters in bf16, and run.precision is \"%s\"; "
+                              "leave it out, or take run.precision \"bf16\"",
+                              mics_run_precision_text(run->run.precision));
+    if (run->run.device == MICS_RUN_DEVICE_CUDA)
+        return mics_json_fail(run->run.json, params_key, MICS_ERR_UNSUPPORTED,
+                              "\"delta\": this version codes parameter sync on CPUs only; leave it "
+                              "out, or set run.device to \"cpu\"");
+    return MICS_OK;
+}
+
 // A run of one rank sends nothing, whatever it says: such files are tried out on one.
 mics_status mics_run_check_comm_dtypes(const mics_run *public_run, int32_t ranks, int32_t nodes)
 {
     const config *run = (const config *)public_run; // invariant 1 of keys.h
-    const reach r = {.ranks = ranks,
-                     .per_node = ranks / nodes,
+    const mics_run_island island = mics_run_island_of(&run->run, ranks, nodes);
+    const reach r = {.ranks = island.ranks,
+                     .per_node = island.ranks / island.nodes,
                      .sharding = run->run.sharding,
                      .stages = run->run.collectives != MICS_COLLECTIVES_RING};
     const mics_sharding s = r.sharding;
+    const bool delta = run->run.delta_sync;
+    const links params = params_links(&r, run->run.params_dtype);
+    const links synced = {.inter = links_of(&r, s.params, s.optimizer).inter};
     const dtype_key keys[] = {
         {.path = params_key,
          .said = run->params_dtype,
-         .links = params_links(&r, run->run.params_dtype),
-         .what = "parameters are",
-         .needs = "P over several nodes"},
+         .links = delta ? synced : params,
+         .what = delta ? "what is updated is" : "parameters are",
+         .needs = delta ? "O above P, over several nodes" : "P over several nodes"},
         {.path = "run.comm_dtype.grads",
          .said = run->grads_dtype,
          .links = links_of(&r, 1, s.grads),
@@ -182,14 +205,15 @@ mics_status mics_run_check_comm_dtypes(const mics_run *public_run, int32_t ranks
          .needs = "G over several nodes"},
         {.path = boundary_key,
          .said = run->boundary_dtype,
-         .links = both(links_of(&r, s.grads, s.optimizer), links_of(&r, s.optimizer, ranks)),
+         .links = both(links_of(&r, s.grads, s.optimizer), links_of(&r, s.optimizer, r.ranks)),
          .what = "gradients at the accumulation boundary are",
          .needs = "G below the number of ranks"},
     };
-    links all = {false, false};
-    if (ranks == 1)
+    links all = params;
+    if (r.ranks == 1)
         return MICS_OK;
     MICS_TRY(check_sums(run, &r));
+    MICS_TRY(check_delta(run));
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         MICS_TRY(check_inter(run, &r, &keys[i]));
         all = both(all, keys[i].links);

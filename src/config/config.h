@@ -211,6 +211,7 @@ typedef struct mics_run {
                              // caller takes the first of mics_prefetch_candidate that fits
     bool early_gathers;      // mics_schedule_spec's
     bool early_gathers_auto; // they are as planned, or by rule, and that is not settled yet
+    bool delta_sync;         // run.comm_dtype.params "delta": mics_schedule_spec's
     mics_recompute recompute;
     int32_t offload_units; // mics_schedule_spec's
     bool offload_auto;     // as few as fit: the caller's to find
@@ -241,6 +242,10 @@ typedef struct mics_run {
     mics_optimizer optimizer;
     double other_rate; // of what it takes no matrices of, over lr; 0: the same
     double clip;       // 0: no clipping
+    // Local steps; outer.every 0: none. R is settled by mics_run_resolve, and 0 without them.
+    mics_outer outer;
+    int32_t outer_ranks;
+    double outer_lr, outer_momentum;
     mics_lr lr;
     // Phases: steps of one batch, data, length, seed and scheduler. All 0 and NULL: there are none.
     int32_t phase, phase_count;     // the one that the run is in, from 0 on
@@ -419,7 +424,8 @@ mics_status mics_run_check_files(const mics_run *run, bool goes_on);
  * micro-batch and micro-steps follow) and
  * the sharding (native, or from zero_optimization, or from SageMaker's hints; checked as
  * mics_mesh_init does, and that it keeps run.min_replicas copies). With "auto" it is 1 | 1 | 1
- * until the caller plans it. In a file without another engine's sharding that gives
+ * until the caller plans it. With local steps it is that of an island (run->outer_ranks), and nothing
+ * is planned. In a file without another engine's sharding that gives
  * train_batch_size, micro-batch and micro-steps are to be planned where both are absent, and
  * run.recompute with them where it is; a stored run has them.
  *
@@ -428,6 +434,18 @@ mics_status mics_run_check_files(const mics_run *run, bool goes_on);
  *          run's batch and sharding are untouched). May be called again with another mesh.
  */
 mics_status mics_run_resolve(mics_run *run, int32_t ranks, int32_t nodes);
+
+// Ranks that train as one, and the nodes that they lie on (1 where a node holds several islands).
+typedef struct mics_run_island {
+    int32_t ranks, nodes;
+} mics_run_island;
+
+/* Those of an island, without local steps all. Needs mics_run_resolve for so many. Pure. */
+static inline mics_run_island mics_run_island_of(const mics_run *run, int32_t ranks, int32_t nodes)
+{
+    const int32_t per_node = ranks / nodes, own = run->outer_ranks > 0 ? run->outer_ranks : ranks;
+    return (mics_run_island){own, own > per_node ? own / per_node : 1};
+}
 
 /* Settles run.steps, where the run says epochs, and what follows from it, once the data is known:
  * ceil(epochs x ceil(sequences / global batch)); and the steps of what is done once an epoch.

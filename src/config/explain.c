@@ -34,6 +34,8 @@ static bool has_row(const config *run, int32_t index)
     if (starts_with(row->path, "adapter.") || strcmp(row->path, "model.trainable") == 0)
         return starts_with(row->path, "adapter.") ? run->run.lora.rank > 0
                                                   : run->trainable.count > 0;
+    if (starts_with(row->path, "outer.") && run->states[index] == KEY_ABSENT)
+        return run->run.outer.every > 0;
     if (strcmp(row->path, "scheduler.params.warmup_num_steps") == 0 && run->warmup_ratio > 0.0 &&
         run->run.steps == MICS_STEPS_UNKNOWN)
         return false; // warmup_ratio says it, and the steps are not counted yet

@@ -23,7 +23,11 @@ static const char *const on_divergence[] = {"rewind", "repair", "stop", NULL};
 static const char *const on_spike[] = {"warn", "skip", "stop", NULL};
 // In the order of mics_comm_dtype.
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
+static const char *const params_dtypes[] = {"fp32", "bf16", "delta", NULL};
 static const char *const boundary_dtypes[] = {"auto", "fp32", "bf16", "int8", NULL};
+
+static const char *const outers[] = {"nesterov", NULL};
+static const char *const outer_dtypes[] = {"fp32", "bf16", "int8", "int4", NULL};
 
 // As fp32.
 #define ELEMS_OF_64_KIB 16384
@@ -305,9 +309,11 @@ static const key rows[] = {
          .help = "units of fewer elements share messages of at most so many at the accumulation "
                  "boundary; 0: none")},
     {SECTION("run.comm_dtype", .help = "what is sent as fewer bits than it is held in")},
-    {CHOICE("run.comm_dtype.params", params_dtype, dtypes, "fp32", .flags = KEY_KEPT,
+    {CHOICE("run.comm_dtype.params", params_dtype, params_dtypes, "fp32", .flags = KEY_KEPT,
             .help = "inter-node parameters; \"bf16\" halves the bytes of gathers, and computes "
-                    "with parameters of 8 significant bits",
+                    "with parameters of 8 significant bits; \"delta\", in bf16 on CPUs: parameter "
+                    "sync (sharding.optimizer above sharding.params) sends changes, coded without "
+                    "loss",
             .refusal = "parameters carry no error feedback, so fewer bits are not built")},
     {CHOICE("run.comm_dtype.grads", grads_dtype, dtypes, "fp32", .flags = KEY_KEPT,
             .help = "inter-node gradients in each micro-step; \"bf16\" rounds each contribution "
@@ -496,6 +502,34 @@ static const key rows[] = {
           .flags = KEY_KEPT | KEY_ONE_CYCLE,
           .help = "after the cycle the rate is cycle_min_lr / (1 + decay_lr_rate x steps / "
                   "decay_step_size)")},
+    // ---- local steps ----
+    {SECTION("outer", .help =
+                          "local steps: islands of ranks train by themselves, and meet every so "
+                          "many steps")},
+    {INT("outer.every", run.outer.every, 0, 1e6, 0, .flags = KEY_KEPT,
+         .help = "steps between two meetings of a unit (H); 0: no local steps")},
+    {INT("outer.ranks", outer_ranks, 1, MAX_RANKS, 0, SHOW(run.outer_ranks), .flags = KEY_TOLD,
+         .automatic = "auto: those of a node",
+         .help = "ranks of an island (R): those of a node, a divisor, or several nodes'")},
+    {CHOICE("outer.type", outer_type, outers, "nesterov", .flags = KEY_TOLD,
+            .help = "outer optimizer, whose gradient is the mean change since the last meeting",
+            .refusal = "no other is built; with outer.momentum 0 it is SGD")},
+    {REAL("outer.lr", run.outer_lr, 0, 1e3, 0.7, .flags = KEY_KEPT,
+          .help = "its learning rate; 1 without momentum takes the mean itself")},
+    {REAL("outer.momentum", run.outer_momentum, 0, 0.9999, 0.9, .flags = KEY_KEPT,
+          .help = "its momentum")},
+    {INT("outer.fragments", run.outer.fragments, 1, 1e6, 1, .flags = KEY_KEPT,
+         .help =
+             "parts of the model that meet at different steps of a period; at most outer.every")},
+    {INT("outer.overlap_steps", run.outer.overlap_steps, 0, 1e6, 0, .flags = KEY_KEPT,
+         .help = "steps over which a fragment's meeting is spread, beside computation; 0: forward "
+                 "waits for it; at most outer.every")},
+    {CHOICE("outer.dtype", outer_dtype, outer_dtypes, "fp32", .flags = KEY_KEPT,
+            .help = "what changes are sent as; below fp32 what rounding lost is sent with the next",
+            .refusal = "no other is built")},
+    {INT("outer.moments_every", run.outer.moments_every, 0, 1e6, 0, .flags = KEY_KEPT,
+         .help = "periods between two means of the optimizer's states; 0: each island keeps its "
+                 "own")},
     // ---- adapter, in PEFT's words ----
     {SECTION("adapter", .help =
                             "trains an adapter of low rank (LoRA) in PEFT's words; what it does "

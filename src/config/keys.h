@@ -169,6 +169,8 @@ typedef struct config {
     const char *decay_type;
     double cycle_min_lr, cycle_max_lr, decay_lr_rate;
     int64_t cycle_first, cycle_second, cycle_decay_steps;
+    int32_t outer_ranks; // as asked for; 0: not given
+    const char *outer_type, *outer_dtype;
     int64_t steps; // as asked for; 0: not given
     double epochs; // as asked for; 0: not given
     // Sharding as asked for, in the ways of saying it.
@@ -297,6 +299,13 @@ mics_status mics_config_join_precision(config *run);
 /* adapter.c: run->run.lora and what is trained. Returns: MICS_OK; MICS_ERR_INVALID,
  * MICS_ERR_UNSUPPORTED, one line; MICS_ERR_MEMORY. */
 mics_status mics_config_fill_adapter(config *run);
+/* outer.c: what can be said about local steps before the ranks are known; then R, for so many of
+ * them. Returns: MICS_OK; MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED, one line with what would work. */
+mics_status mics_config_fill_outer(config *run);
+mics_status mics_config_resolve_outer(const config *run, int32_t ranks, int32_t nodes,
+                                      int32_t *ranks_out);
+/* The same of what is left to the planner, for the ranks of an island. */
+mics_status mics_config_check_outer(const config *run, int32_t ranks, bool sharding_auto);
 /* weights.c: a folder with weights is model.init, where the file says none; and the defaults of a start
  * from weights. `model`: what model.config says. Returns: MICS_OK; MICS_ERR_MEMORY. */
 mics_status mics_config_take_weights(config *run, const char *model);

@@ -160,7 +160,7 @@ static mics_status resolve_batch(config *run, int32_t ranks, batch *batch_out)
     else if (status == MICS_OK && keeps && is_cut_open(run))
         status = resolve_chosen(run, ranks, &b);
     MICS_TRY(status);
-    run->run.batch_auto = is_cut_open(run) && !keeps;
+    run->run.batch_auto = is_cut_open(run) && !keeps && run->run.outer.every == 0;
     if (b.steps > INT32_MAX)
         return mics_json_fail(run->run.json, train_key, MICS_ERR_INVALID,
                               "would take %" PRId64 " micro-steps; take a larger micro-batch",
@@ -244,7 +244,8 @@ static mics_status check_degree(const config *run, const char *path, int64_t deg
     }
     char why[64] = "would straddle nodes unevenly";
     if (degree > ranks || ranks % degree != 0)
-        snprintf(why, sizeof why, "does not divide the ranks");
+        snprintf(why, sizeof why, "does not divide the ranks%s",
+                 run->run.outer.every > 0 ? " of an island" : "");
     else if (degree % below != 0)
         snprintf(why, sizeof why, "is no multiple of %s = %" PRId64, below_name, below);
     return mics_json_fail(
@@ -452,14 +453,12 @@ static mics_status check_sequence(const config *run, const request *r, int32_t r
                           (int)run->run.sequence, (int)ranks_per_node, r->params, sizes);
 }
 
-static mics_status resolve_sharding(const config *run, int32_t ranks, int32_t nodes, request *out)
+// Over the ranks of an island, or all.
+static mics_status resolve_sharding(const config *run, mics_run_island island, request *out)
 {
-    if (ranks < 1 || nodes < 1 || ranks % nodes != 0)
-        return mics_fail(MICS_ERR_INVALID,
-                         "%d ranks cannot be spread evenly over %d nodes; give --nodes a divisor",
-                         (int)ranks, (int)nodes);
-    int32_t ranks_per_node = ranks / nodes;
+    const int32_t ranks = island.ranks, ranks_per_node = ranks / island.nodes;
     request r = {0};
+    MICS_TRY(mics_config_check_outer(run, island.ranks, is_auto(run)));
     if (is_titan(run))
         MICS_TRY(request_titan(run, ranks, &r));
     else
@@ -501,7 +500,13 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
     config *run = (config *)public_run; // invariant 1 of keys.h
     request sharding = {0};
     batch sizes = {0};
-    MICS_TRY(resolve_sharding(run, ranks, nodes, &sharding));
+    if (ranks < 1 || nodes < 1 || ranks % nodes != 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%d ranks cannot be spread evenly over %d nodes; give --nodes a divisor",
+                         (int)ranks, (int)nodes);
+    MICS_TRY(mics_config_resolve_outer(run, ranks, nodes, &run->run.outer_ranks));
+    const mics_run_island island = mics_run_island_of(&run->run, ranks, nodes);
+    MICS_TRY(resolve_sharding(run, island, &sharding));
     MICS_TRY(resolve_batch(run, ranks / run->run.sequence, &sizes));
     MICS_TRY(resolve_sums(run));
     resolve_recompute(run);
@@ -510,11 +515,11 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
     run->run.micro_steps = (int32_t)sizes.steps;
     run->run.sharding = (mics_sharding){(int32_t)sharding.params, (int32_t)sharding.grads,
                                         (int32_t)sharding.optimizer};
-    const bool keeps = keeps_sharding(run, ranks, ranks / nodes);
+    const bool keeps = keeps_sharding(run, island.ranks, island.ranks / island.nodes);
     run->run.experts =
         (int32_t)(keeps && run->kept_degrees[3] > 0 ? run->kept_degrees[3] : run->experts);
-    run->run.sharding_open = is_auto(run);
-    run->run.sharding_auto = is_auto(run) && !keeps;
+    run->run.sharding_open = is_auto(run) && run->run.outer.every == 0;
+    run->run.sharding_auto = run->run.sharding_open && !keeps;
     if (run->run.sharding_auto && run->run.rounded_sums && ranks > 1)
         return mics_json_fail(run->run.json, sums_key, MICS_ERR_UNSUPPORTED,
                               "sums in %s are of gradients that are not split, and sharding is "
@@ -532,7 +537,7 @@ mics_status mics_run_resolve(mics_run *public_run, int32_t ranks, int32_t nodes)
     run->run.early_gathers_auto = !mics_config_valued(run, "run.early_gathers");
     mics_config_set_origin(run, "run.layered_micro_steps", NULL);
     run->sharding_origin = sharding.origin;
-    mics_config_settle_boundary(run, ranks / nodes);
+    mics_config_settle_boundary(run, island.ranks / island.nodes);
     return MICS_OK;
 }
 

@@ -263,6 +263,7 @@ static mics_status fill(config *run)
     MICS_TRY(fill_steps(run));
     MICS_TRY(check_trace(run));
     MICS_TRY(mics_config_fill_optimizer(run));
+    MICS_TRY(mics_config_fill_outer(run));
     run->run.out_of_name = run->run.out == NULL;
     if (run->run.out_of_name)
         MICS_TRY(name_out(run, mics_json_name(run->run.json)));

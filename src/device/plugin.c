@@ -82,8 +82,30 @@ static void log_loader_error(const char *path)
         why_not("%s cannot be opened: %s", path, error != NULL ? error : "no reason was given");
 }
 
+// The library that this code is in, if it is in one.
+static bool own_library(Dl_info *info_out)
+{
+    any_function self = (any_function)mics_cuda_find;
+    void *address;
+    memcpy(&address, &self, sizeof address);
+    return dladdr(address, info_out) != 0 && info_out->dli_fname != NULL &&
+           strstr(info_out->dli_fname, ".so") != NULL;
+}
+
+// The plugin finds libmics among what all see. A program that opens libmics at run time, as Python
+// does, sees it alone.
+static void show_library(void)
+{
+    Dl_info info;
+    void *library =
+        own_library(&info) ? dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_GLOBAL) : NULL;
+    if (library != NULL)
+        dlclose(library); // it was there before, and stays
+}
+
 static bool open_at(const char *path)
 {
+    show_library();
     found.library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     snprintf(found.findings.plugin_path, sizeof found.findings.plugin_path, "%s", path);
     if (found.library == NULL) {
@@ -107,12 +129,8 @@ static bool open_at(const char *path)
 static void own_folder(char folder[PATH_MAX])
 {
     Dl_info info;
-    any_function self = (any_function)mics_cuda_find;
-    void *address;
     char path[PATH_MAX] = "";
-    memcpy(&address, &self, sizeof address);
-    if (dladdr(address, &info) != 0 && info.dli_fname != NULL &&
-        strstr(info.dli_fname, ".so") != NULL)
+    if (own_library(&info))
         snprintf(path, sizeof path, "%s", info.dli_fname);
     else if (readlink("/proc/self/exe", path, sizeof path - 1) < 0)
         snprintf(path, sizeof path, "./x");

@@ -25,21 +25,27 @@ void mics_engine_next_ballot(mics_engine *engine)
     pthread_mutex_unlock(&engine->mutex);
 }
 
+// Whether nothing is due that changes the state. Called with the mutex.
+static bool stands(const mics_engine *engine)
+{
+    return engine->pending.left == 0 && (engine->islands == NULL || engine->islands->left == 0);
+}
+
 bool mics_engine_hold(mics_engine *engine)
 {
     pthread_mutex_lock(&engine->mutex);
     const bool holds = engine->holding || !engine->ballot_cast;
     engine->holding = holds;
-    const bool stands = engine->pending.left == 0;
+    const bool settled = stands(engine);
     pthread_mutex_unlock(&engine->mutex);
-    return holds && stands;
+    return holds && settled;
 }
 
 bool mics_engine_freeze(mics_engine *engine, int64_t step)
 {
     pthread_mutex_lock(&engine->mutex);
     engine->frozen = true;
-    const bool stands = engine->pending.left == 0 && engine->updated <= step;
+    const bool settled = stands(engine) && engine->updated <= step;
     pthread_mutex_unlock(&engine->mutex);
-    return stands;
+    return settled;
 }

@@ -9,5 +9,5 @@
 #define TOLD_HOLD (UINT32_C(1) << 30)
 #define TOLD_FLIPPED (UINT32_C(1) << 31)
 
-/* What this rank tells the others in the step's agreement. */
+/* What this rank tells the others in the step's agreement; of several islands in AGREE_WORLD. */
 uint32_t cast_ballot(mics_engine *engine);

@@ -2,18 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The collectives of a schedule, in place, on the memory that the engine computes in. Runs on the
 // communication threads; on a device they enqueue, and the agreement alone waits.
-//
-// Compressed numbers. A gather compresses this rank's shard into the second half of the slot, where
-// all shards come together, and decompresses them over the whole slot in the end. A direct sum
-// sends each member its block and adds what comes in fp32, so each contribution is rounded once,
-// where a ring would round every partial sum. A rank sends as many blocks as in a ring; but where a
-// group has k members a node, k of them cross to each other node where a ring crosses once. In two
-// stages only equal local ranks meet across nodes. On the host blocks come one after the other, on
-// a device all at once.
 #include "engine/collectives.h"
 #include "base/clock.h"
 #include "engine/ballot.h"
+#include "engine/compressed.h"
+#include "engine/deltas.h"
 #include "engine/events.h"
+#include "engine/islands.h"
 #include "engine/matrices.h"
 #include "engine/scrub.h"
 #include "engine/state.h"
@@ -21,46 +16,15 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool is_compressed(const mics_step *step)
-{
-    return step->dtype.sent != step->dtype.held;
-}
-
 // ---- numbers ----
 
 // The dtype of a step's buffers, as the communicator's callers name it.
 static mics_dtype held_dtype(const mics_engine *engine, const mics_step *step)
 {
     const bool wide =
-        mics_step_is_second_hop(step) && !mics_schedule_rounds_sums(&engine->schedule->spec);
+        mics_step_meets(step) ||
+        (mics_step_is_second_hop(step) && !mics_schedule_rounds_sums(&engine->schedule->spec));
     return wide ? MICS_DTYPE_FP32 : engine->dtype;
-}
-
-static mics_exec exec_in_bf16(const mics_engine *engine, const mics_step *step)
-{
-    mics_exec at = exec_on(engine, step->stream);
-    at.dtype = MICS_DTYPE_BF16;
-    return at;
-}
-
-static void compress(const mics_engine *engine, const mics_step *step, void *compressed,
-                     const float *values, int64_t elems)
-{
-    const mics_exec at = exec_in_bf16(engine, step);
-    if (engine->device->is_host)
-        engine->spec.kernels->pack_bf16(compressed, values, elems);
-    else
-        engine->ops->round(&at, compressed, values, elems);
-}
-
-static void decompress(const mics_engine *engine, const mics_step *step, float *values,
-                       const void *compressed, int64_t elems)
-{
-    const mics_exec at = exec_in_bf16(engine, step);
-    if (engine->device->is_host)
-        engine->spec.kernels->unpack_bf16(values, compressed, elems);
-    else
-        engine->ops->widen(&at, values, compressed, elems);
 }
 
 static void copy_elems(const mics_engine *engine, const mics_step *step, void *to, const void *from,
@@ -95,92 +59,6 @@ static int64_t share_at(const mics_engine *engine, const mics_step *step, int64_
         return 0;
     return block_elems * group_of(engine, step)->group.size *
            engine->groups[step->axis][MICS_SCOPE_INTRA].own_block;
-}
-
-// The image of a buffer's blocks in bf16 stands among the stream's messages.
-static char *image_block(const mics_engine *engine, const mics_step *step, int64_t block)
-{
-    return engine->messages[step->stream] +
-           (size_t)(block * step->block_elems) * mics_dtype_bytes(MICS_DTYPE_BF16);
-}
-
-// ---- direct sums of compressed numbers: this rank's block of `buffer`; the others stay ----
-
-static void compress_to_send(const mics_engine *engine, const mics_step *step, void *compressed,
-                             const float *values, float *residual)
-{
-    const mics_kernels *kernels = engine->spec.kernels;
-    if (step->dtype.sent == MICS_COMM_BF16)
-        kernels->pack_bf16(compressed, values, step->block_elems);
-    else
-        kernels->pack_int8(compressed, values, residual, step->block_elems);
-}
-
-static void add_compressed(const mics_engine *engine, const mics_step *step, float *sum,
-                           const void *compressed)
-{
-    const mics_kernels *kernels = engine->spec.kernels;
-    if (step->dtype.sent == MICS_COMM_BF16)
-        kernels->add_bf16(sum, compressed, step->block_elems);
-    else
-        kernels->add_int8(sum, compressed, step->block_elems);
-}
-
-// Error feedback of a unit's second hop in int8: what rounding lost of its first reduction. NULL
-// for other steps.
-static float *residual_of(const mics_engine *engine, const mics_step *step)
-{
-    const int64_t at = engine->schedule->residual_at[step->unit];
-    return step->dtype.sent == MICS_COMM_INT8 && at >= 0 ? engine->residual + at : NULL;
-}
-
-static mics_status sum_one_by_one(const mics_engine *engine, const mics_step *step,
-                                  const mics_comm_group *over, float *buffer)
-{
-    const engine_group *group = group_of(engine, step);
-    const int32_t size = group->group.size, index = group->group.index;
-    const int64_t elems = step->block_elems;
-    float *residual = residual_of(engine, step);
-    char *outgoing = engine->messages[step->stream], *incoming = outgoing + step->block_bytes;
-    float *own = buffer + group->own_block * elems;
-    for (int32_t hop = 1; hop < size; hop++) {
-        const int32_t to = (index + hop) % size, from = (index + size - hop) % size;
-        const int64_t at = group->block_of[to] * elems;
-        compress_to_send(engine, step, outgoing, buffer + at,
-                         residual != NULL ? residual + at : NULL);
-        const mics_exchange exchange = {.to = mics_group_rank(group->group, to),
-                                        .from = mics_group_rank(group->group, from),
-                                        .send = outgoing,
-                                        .recv = incoming,
-                                        .bytes = step->block_bytes,
-                                        .reduce = MICS_REDUCE_COPY,
-                                        .channel = over->channel,
-                                        .what = over->what};
-        MICS_TRY(mics_comm_exchange(engine->spec.comm, &exchange));
-        add_compressed(engine, step, own, incoming);
-    }
-    return MICS_OK;
-}
-
-// Blocks of the other members arrive behind the image.
-static mics_status sum_at_once(const mics_engine *engine, const mics_step *step,
-                               const mics_comm_group *over, float *buffer)
-{
-    const mics_exec at = exec_in_bf16(engine, step);
-    const int32_t size = over->group.size;
-    const int64_t elems = step->block_elems;
-    char *image = image_block(engine, step, 0), *incoming = image_block(engine, step, size);
-    const mics_comm_call call = {.kind = MICS_COMM_CALL_ALL_TO_ALL,
-                                 .over = over,
-                                 .buffer = image,
-                                 .incoming = incoming,
-                                 .block_elems = elems,
-                                 .dtype = MICS_DTYPE_BF16};
-    compress(engine, step, image, buffer, size * elems);
-    MICS_TRY(mics_comm_collective(engine->spec.comm, &call));
-    engine->ops->sum_blocks(&at, buffer + group_of(engine, step)->own_block * elems, incoming,
-                            image_block(engine, step, size + 1), size - 2, elems, elems, true);
-    return MICS_OK;
 }
 
 // Numbers that travel as they are held, each block to its owner, chunk after chunk: into the
@@ -224,26 +102,7 @@ static mics_status sum(const mics_engine *engine, const mics_step *step,
     if (!is_compressed(step))
         return collective(engine, step, over, MICS_COMM_CALL_REDUCE_SCATTER, MICS_DTYPE_FP32,
                           buffer);
-    return engine->schedule->spec.accelerator ? sum_at_once(engine, step, over, buffer)
-                                              : sum_one_by_one(engine, step, over, buffer);
-}
-
-// Gathers compressed copies of the blocks of `buffer` and decompresses them into it; this rank's
-// own block only if `own_too`, which makes it as rounded as the others have it.
-static mics_status gather_compressed(const mics_engine *engine, const mics_step *step,
-                                     const mics_comm_group *over, float *buffer, bool own_too)
-{
-    const int32_t own = group_of(engine, step)->own_block, size = over->group.size;
-    const int64_t elems = step->block_elems;
-    compress(engine, step, image_block(engine, step, own), buffer + own * elems, elems);
-    MICS_TRY(collective(engine, step, over, MICS_COMM_CALL_ALL_GATHER, MICS_DTYPE_BF16,
-                        image_block(engine, step, 0)));
-    const int32_t skipped = own_too ? size : own;
-    decompress(engine, step, buffer, image_block(engine, step, 0), skipped * elems);
-    if (skipped + 1 < size)
-        decompress(engine, step, buffer + (skipped + 1) * elems,
-                   image_block(engine, step, skipped + 1), (size - skipped - 1) * elems);
-    return MICS_OK;
+    return sum_compressed(engine, step, over, buffer);
 }
 
 // ---- parameters ----
@@ -327,7 +186,7 @@ static mics_status reduce(const mics_engine *engine, const mics_step *step,
     return MICS_OK;
 }
 
-// ---- once a step: second hop and parameter sync ----
+// ---- once a step: second hop, parameter sync and meetings ----
 
 // Runs a step on `buffer`: the blocks of the group's members, one behind the other. Of a parameter
 // sync masters stay as they are: this rank's own shard is not rounded.
@@ -350,6 +209,12 @@ static void *boundary_at(const mics_engine *engine, const mics_step *step, int32
     if (step->kind == MICS_STEP_PARAM_SYNC)
         return elem_at(engine, shard_at(engine, unit), at);
     const mics_sharding *degrees = &engine->schedule->sharding[unit];
+    if (step->kind == MICS_STEP_MEET_SPREAD)
+        return message_at(engine, unit, step->state, degrees->optimizer) + at;
+    if (mics_step_meets(step))
+        return message_at(engine, unit, step->state,
+                          mics_schedule_unit_ranks(engine->schedule, unit)) +
+               at;
     return grads_at(engine, unit,
                     step->axis == MICS_AXIS_REPLICATION ? degrees->optimizer : degrees->grads, at);
 }
@@ -385,18 +250,23 @@ static void copy_block(const mics_engine *engine, const mics_step *step, char *m
     }
 }
 
-// Several units in one message, behind what is compressed. What comes in is what the members of the
+// The message that units share, behind what is compressed.
+static char *shared_message(const mics_engine *engine, const mics_step *step)
+{
+    return engine->messages[step->stream] + engine->schedule->message_bytes[step->stream] -
+           engine->schedule->coalesced_bytes[step->stream];
+}
+
+// Several units in one message. What comes in is what the members of the
 // group give to it: all blocks of a sum, this rank's of a gather; what goes back is what they get.
 // A shard that was synchronised is the owner's master, but gathered sums are alike on all ranks.
 static mics_status run_coalesced(const mics_engine *engine, const mics_step *step,
                                  const mics_comm_group *over)
 {
-    const mics_schedule *schedule = engine->schedule;
     const int32_t size = over->group.size, own = group_of(engine, step)->own_block;
     const bool sums = mics_step_sums(step);
     const bool own_too = step->kind != MICS_STEP_PARAM_SYNC;
-    char *message = engine->messages[step->stream] + schedule->message_bytes[step->stream] -
-                    schedule->coalesced_bytes[step->stream];
+    char *message = shared_message(engine, step);
     for (int32_t block = 0; block < size; block++) {
         if (sums || block == own)
             copy_block(engine, step, message, block, false);
@@ -409,11 +279,46 @@ static mics_status run_coalesced(const mics_engine *engine, const mics_step *ste
     return MICS_OK;
 }
 
+// What a coded parameter sync gathers: its unit's blocks, or those of several in one message.
+static char *coded_blocks(const mics_engine *engine, const mics_step *sync)
+{
+    return sync->member_count > 0 ? shared_message(engine, sync)
+                                  : boundary_at(engine, sync, sync->unit, sync->block_elems);
+}
+
+static void copy_coded(const mics_engine *engine, const mics_step *sync, bool back)
+{
+    for (int32_t b = 0; sync->member_count > 0 && b < group_of(engine, sync)->group.size; b++)
+        copy_block(engine, sync, shared_message(engine, sync), b, back);
+}
+
+static mics_status send_sizes(mics_engine *engine, const mics_step *step,
+                              const mics_comm_group *over)
+{
+    const mics_step *sync = step + 1;
+    copy_coded(engine, sync, false);
+    return deltas_code(engine, sync, over, coded_blocks(engine, sync));
+}
+
+static mics_status run_coded(const mics_engine *engine, const mics_step *sync,
+                             const mics_comm_group *over)
+{
+    void *blocks = coded_blocks(engine, sync);
+    if (engine->sync_whole)
+        MICS_TRY(run_on(engine, sync, over, blocks));
+    else
+        MICS_TRY(deltas_gather(engine, sync, over, blocks));
+    copy_coded(engine, sync, true);
+    return MICS_OK;
+}
+
 static mics_status run_boundary(const mics_engine *engine, const mics_step *step,
                                 const mics_comm_group *over)
 {
     if (mics_schedule_is_left_over(engine->schedule, step->kind) && !engine->brings_back)
         return MICS_OK;
+    if (step->coded)
+        return run_coded(engine, step, over);
     if (step->member_count > 0)
         return run_coalesced(engine, step, over);
     return run_on(engine, step, over, boundary_at(engine, step, step->unit, step->block_elems));
@@ -463,7 +368,7 @@ static mics_status exchange_momentum(const mics_engine *engine, const mics_step 
 // The one place of a training step where the host waits for the device.
 static mics_status agree(mics_engine *engine, const mics_step *step, const mics_comm_group *over)
 {
-    mics_agreement *mine = &engine->agreements[engine->rank];
+    mics_agreement *mine = own_agreement(engine);
     MICS_TRY(device_wait_step(engine, (int32_t)(step - engine->list->steps)));
     mine->loss = engine->host_sums->loss;
     mine->sum_squares = engine->host_sums->sum_squares;
@@ -501,6 +406,10 @@ static mics_status run_as(mics_engine *engine, const mics_step *step, const char
         return exchange_momentum(engine, step, &over);
     case MICS_STEP_AGREE:
         return agree(engine, step, &over);
+    case MICS_STEP_AGREE_WORLD:
+        return agree_world(engine, &over, step->block_bytes);
+    case MICS_STEP_SIZES:
+        return send_sizes(engine, step, &over);
     default:
         return run_boundary(engine, step, &over);
     }
@@ -572,7 +481,9 @@ static mics_status run_each(mics_engine *engine)
         const mics_step_list *list = &engine->schedule->lists[phase];
         for (int32_t i = 0; i < list->count; i++) {
             const mics_step *step = &list->steps[i];
-            if (!mics_step_is_comm(step) || step->kind == MICS_STEP_AGREE || !is_new(&known, step))
+            const bool agrees =
+                step->kind == MICS_STEP_AGREE || step->kind == MICS_STEP_AGREE_WORLD;
+            if (!mics_step_is_comm(step) || agrees || !is_new(&known, step))
                 continue;
             snprintf(what, sizeof what, "warm-up of the %s",
                      mics_group_text(step->axis, mics_step_scope(step)));

@@ -8,6 +8,7 @@
 #include "engine/fusion.h"
 #include "engine/graphs.h"
 #include "engine/matrices.h"
+#include "engine/meeting.h"
 #include "engine/run_op.h"
 #include "engine/scrub.h"
 #include "engine/state.h"
@@ -57,7 +58,7 @@ static void place_draw(const mics_engine *engine, int32_t micro_step, int32_t *d
         return;
     const uint64_t key = mics_rng_bits(engine->spec.seed, dropout_stream, (uint64_t)engine->step);
     const int64_t place =
-        ((int64_t)micro_step * spec->mesh.ranks + engine->rank) / spec->mesh.sequence;
+        ((int64_t)micro_step * mics_mesh_world(&spec->mesh) + engine->rank) / spec->mesh.sequence;
     const mics_dropout_draw draw = {.key = {(uint32_t)key, (uint32_t)(key >> 32)},
                                     .sequence = (uint32_t)(place * spec->batch.sequences)};
     memcpy(data + schedule->data_draw, &draw, sizeof draw);
@@ -125,7 +126,7 @@ static mics_status read_tokens(mics_engine *engine, const mics_step *step)
     MICS_TRY(engine->source->read(engine->source->ctx, step->micro_step, inputs, inputs + tokens));
     MICS_TRY(read_segments(engine, step->micro_step, inputs));
     MICS_TRY(read_references(engine, step->micro_step, inputs));
-    engine->agreements[engine->rank].counted += count_items(engine, inputs + tokens);
+    own_agreement(engine)->counted += count_items(engine, inputs + tokens);
     place_draw(engine, step->micro_step, inputs);
     if (staged != NULL)
         upload_tokens(engine, step, inputs);
@@ -256,7 +257,8 @@ static void norm(mics_engine *engine)
         if (mics_schedule_trains(engine->schedule, unit))
             add_squares(engine, unit, ranks, &engine->sums->sum_squares);
     }
-    engine->agreements[engine->rank].told = cast_ballot(engine);
+    if (engine->islands == NULL)
+        own_agreement(engine)->told = cast_ballot(engine);
     scrub_check_all(engine);
     send_sums(engine);
 }
@@ -295,6 +297,11 @@ mics_status run_compute_step(mics_engine *engine, const mics_step *step)
     case MICS_STEP_ORTHOGONALISE:
         if (engine->pending.left > 0)
             orthogonalise(engine, step->unit);
+        return MICS_OK;
+    case MICS_STEP_MEET_CHANGE:
+    case MICS_STEP_MEET_UPDATE:
+    case MICS_STEP_MEET_ADOPT:
+        run_meeting(engine, step);
         return MICS_OK;
     default: // MOMENTUM, UPDATE
         if (begins_updates(engine, step))

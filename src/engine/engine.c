@@ -9,6 +9,7 @@
 #include "engine/compute_steps.h"
 #include "engine/events.h"
 #include "engine/host_copy.h"
+#include "engine/islands.h"
 #include "engine/replicas.h"
 #include "engine/scrub.h"
 #include "engine/state.h"
@@ -21,20 +22,25 @@
 #include <stdatomic.h>
 #include <string.h>
 
-// A device's numbers travel as they are held, but for a second hop in bf16.
+// A device's numbers travel as they are held, but for a second hop, or changes, in bf16.
 static mics_status check_steps(const mics_schedule *schedule)
 {
     for (int phase = 0; phase < MICS_PHASES; phase++) {
         const mics_step_list *list = &schedule->lists[phase];
         for (int32_t i = 0; i < list->count; i++) {
             const mics_step *step = &list->steps[i];
+            if (step->coded)
+                return mics_fail(MICS_ERR_UNSUPPORTED,
+                                 "run.comm_dtype.params \"delta\": this version codes parameter "
+                                 "sync on CPUs only; leave it out, or set run.device to cpu");
             if (step->dtype.sent != step->dtype.held &&
-                !(mics_step_is_second_hop(step) && step->dtype.sent == MICS_COMM_BF16))
+                !((mics_step_is_second_hop(step) || mics_step_meets(step)) &&
+                  step->dtype.sent == MICS_COMM_BF16))
                 return mics_fail(
                     MICS_ERR_UNSUPPORTED,
                     "%s as %s: on a GPU numbers travel as they are held, but for a "
-                    "second hop in bf16; leave the rest of run.comm_dtype as it is there, "
-                    "and see run.precision",
+                    "second hop, and outer.dtype, in bf16; leave the rest of run.comm_dtype as it "
+                    "is there, and see run.precision",
                     mics_step_text(step->kind, step->stage),
                     mics_comm_dtype_text(step->dtype.sent));
         }
@@ -117,23 +123,40 @@ static mics_status check_device(const mics_engine_spec *spec)
 // How long nothing may move on a device, where the spec does not say.
 static const double default_timeout_s = 300;
 
+static mics_status check_islands(const mics_engine_spec *spec)
+{
+    if (spec->schedule->meetings == NULL)
+        return MICS_OK;
+    if (spec->dtype == MICS_DTYPE_FP16)
+        return mics_fail(MICS_ERR_UNSUPPORTED,
+                         "islands would scale fp16's losses each by itself; train in bf16");
+    if (!(spec->outer_lr > 0) || !isfinite(spec->outer_lr) || !(spec->outer_momentum >= 0) ||
+        !(spec->outer_momentum < 1))
+        return mics_fail(MICS_ERR_INVALID,
+                         "outer.lr %g must be above 0, and outer.momentum %g from 0 to below 1",
+                         (double)spec->outer_lr, (double)spec->outer_momentum);
+    return MICS_OK;
+}
+
 static mics_status check_spec(const mics_engine_spec *spec)
 {
     const mics_mesh *mesh = &spec->schedule->spec.mesh;
     if (!mics_comm_is_counting(spec->comm))
         return mics_fail(MICS_ERR_INVALID,
                          "the engine needs a communicator made by mics_comm_count_open_take");
-    if (spec->comm->ranks != mesh->ranks || spec->comm->ranks_per_node != mesh->ranks_per_node)
+    const int32_t world = mics_mesh_world(mesh);
+    if (spec->comm->ranks != world || spec->comm->ranks_per_node != mesh->ranks_per_node)
         return mics_fail(
             MICS_ERR_INVALID,
             "the communicator has %d ranks, %d a node; the schedule is for %d, %d a node",
-            (int)spec->comm->ranks, (int)spec->comm->ranks_per_node, (int)mesh->ranks,
+            (int)spec->comm->ranks, (int)spec->comm->ranks_per_node, (int)world,
             (int)mesh->ranks_per_node);
     if (spec->schedule->spec.optimizer != spec->optimizer.kind)
         return mics_fail(MICS_ERR_INVALID,
                          "the schedule counts the states of %s, the engine's are %s's",
                          mics_optimizer_def_get(spec->schedule->spec.optimizer)->name,
                          mics_optimizer_def_get(spec->optimizer.kind)->name);
+    MICS_TRY(check_islands(spec));
     const bool rated = spec->other_rate != 0;
     if (rated && (spec->optimizer.kind != MICS_OPTIMIZER_MUON || !(spec->other_rate > 0) ||
                   !isfinite(spec->other_rate)))
@@ -180,9 +203,12 @@ static mics_status open_alone(const mics_engine_spec *spec, mics_engine **engine
     engine->spec = *spec;
     engine->schedule = spec->schedule;
     engine->rank = spec->comm->rank;
+    mics_engine_sync_whole(engine);
     mics_status status = open_device(engine);
     if (status == MICS_OK)
         status = state_open(engine);
+    if (status == MICS_OK)
+        status = islands_open(engine);
     if (status == MICS_OK)
         status = host_copy_open(engine);
     if (status == MICS_OK)
@@ -235,6 +261,7 @@ void mics_engine_close(mics_engine *engine)
     worker_close(engine);
     replicas_close(engine);
     scrub_close(engine);
+    islands_close(engine);
     mics_comm_set_timeout_handler(engine->spec.comm, NULL, NULL);
     state_close(engine);
     mics_free(engine->spec.memory, engine);
@@ -288,7 +315,8 @@ static void draw_all(mics_engine *engine, uint64_t seed, bool adapters_alone)
 mics_status mics_engine_init_random(mics_engine *engine, uint64_t seed)
 {
     draw_all(engine, seed, false);
-    return mics_engine_upload(engine);
+    MICS_TRY(mics_engine_upload(engine));
+    return mics_engine_set_anchors(engine);
 }
 
 void mics_engine_init_adapters(mics_engine *engine, uint64_t seed)
@@ -310,7 +338,7 @@ static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_s
     engine->source = source;
     forget_tokens(engine);
     engine->result = (mics_step_result){.completes = engine->brings_back};
-    engine->agreements[engine->rank] = (mics_agreement){0};
+    *own_agreement(engine) = (mics_agreement){0};
     engine->own_sums = (step_sums){0};
     engine->loss_scale = engine->dtype == MICS_DTYPE_FP16 ? engine->scaler.scale : 1;
     engine->begin_us = mics_clock_us();
@@ -335,6 +363,8 @@ static mics_status end_list(mics_engine *engine, mics_traffic before, mics_statu
     result->step_us = mics_clock_us() - engine->begin_us;
     result->sent.intra = after.intra_bytes - before.intra_bytes;
     result->sent.inter = after.inter_bytes - before.inter_bytes;
+    result->unsent = engine->unsent;
+    result->unsent_by_all = engine->unsent_by_all;
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
         result->exposed_comm_us +=
             kind == MICS_STEP_STORE || kind == MICS_STEP_FETCH ? 0 : result->exposed_us[kind];
@@ -366,11 +396,15 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
     if (engine->schedule->spec.evaluation_only)
         return mics_fail(MICS_ERR_INVALID,
                          "the schedule is for evaluation only; it has no training step");
+    if (engine->islands != NULL && engine->islands->swapped)
+        return mics_fail(MICS_ERR_INVALID,
+                         "anchors and masters are swapped; call mics_engine_swap_agreed again");
     mics_engine_next_ballot(engine);
     engine->step = step;
     engine->lr = lr;
     const mics_traffic before = sent_so_far(engine);
     begin_list(engine, MICS_PHASE_TRAIN, source);
+    islands_begin(engine, step);
     mics_status status = end_world_unless_ok(engine, scrub_begin(engine));
     if (status == MICS_OK)
         status = end_list(engine, before, run_streams(engine));
@@ -380,6 +414,7 @@ mics_status mics_engine_step(mics_engine *engine, int64_t step, float lr,
     status = end_step(engine, status);
     if (status != MICS_OK && !(status == MICS_ERR_NUMERIC && engine->all_know))
         return status;
+    islands_end(engine);
     engine->stale = true;
     *result_out = engine->result;
     return status == MICS_OK ? MICS_OK : fail_verdict(engine);
@@ -451,10 +486,4 @@ mics_scaler mics_engine_scaler(const mics_engine *engine)
 void mics_engine_set_scaler(mics_engine *engine, const mics_scaler *state)
 {
     engine->scaler = *state;
-}
-
-void mics_engine_forget_residual(mics_engine *engine)
-{
-    if (engine->schedule->residual_elems > 0) // compressed sums are the CPU's
-        memset(engine->residual, 0, (size_t)engine->schedule->residual_elems * sizeof(float));
 }

@@ -61,6 +61,16 @@ void device_end_streams(mics_engine *engine, mics_stream thread)
     }
 }
 
+// The newest step of a stream that runs, up to `index`; -1: none. Who waits for a step that does not
+// run waits for that.
+static int32_t newest_run(const mics_engine *engine, mics_stream stream, int32_t index)
+{
+    const mics_step *steps = engine->list->steps;
+    while (index >= 0 && (steps[index].stream != stream || !step_runs(engine, &steps[index])))
+        index--;
+    return index;
+}
+
 void device_begin_step(mics_engine *engine, int32_t index)
 {
     const mics_device *device = engine->device;
@@ -68,8 +78,9 @@ void device_begin_step(mics_engine *engine, int32_t index)
     const int32_t stream = (int32_t)step->stream;
     char name[MICS_NAME_BYTES + 32];
     for (int other = 0; other < MICS_STREAMS; other++) {
-        if (step->wait[other] >= 0)
-            device->ops->wait(device->ctx, stream, list_event(engine, step->wait[other], true));
+        const int32_t awaited = newest_run(engine, (mics_stream)other, step->wait[other]);
+        if (awaited >= 0)
+            device->ops->wait(device->ctx, stream, list_event(engine, awaited, true));
     }
     device->ops->record(device->ctx, stream, list_event(engine, index, false));
     snprintf(name, sizeof name, "%s %s", mics_step_text(step->kind, step->stage),
@@ -83,6 +94,14 @@ void device_end_step(mics_engine *engine, int32_t index)
     device->ops->range_end(device->ctx);
     device->ops->record(device->ctx, (int32_t)engine->list->steps[index].stream,
                         list_event(engine, index, true));
+}
+
+void device_pass_step(mics_engine *engine, int32_t index)
+{
+    const mics_device *device = engine->device;
+    for (int end = 0; end < 2; end++)
+        device->ops->record(device->ctx, (int32_t)engine->list->steps[index].stream,
+                            list_event(engine, index, end));
 }
 
 // ---- waiting ----

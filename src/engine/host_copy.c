@@ -9,6 +9,7 @@
 // copy is released, so that saves copy nothing.
 #include "engine/host_copy.h"
 #include "engine/events.h"
+#include "engine/islands.h"
 #include "engine/state.h"
 #include "mics/log.h"
 
@@ -175,6 +176,16 @@ mics_engine_optimizer_shard mics_engine_optimizer_shard_get(const mics_engine *e
 
 // ---- the copy ----
 
+// Floats of a unit's anchor and momentum.
+static int64_t outer_elems(const mics_schedule *schedule, int32_t unit)
+{
+    if (schedule->meetings == NULL || schedule->meetings[unit].anchor < 0)
+        return 0;
+    return schedule->padded_elems[unit] / schedule->sharding[unit].optimizer +
+           schedule->padded_elems[unit] /
+               (mics_schedule_unit_ranks(schedule, unit) * schedule->spec.mesh.islands);
+}
+
 size_t mics_engine_copy_bytes(const mics_schedule *schedule)
 {
     const mics_schedule_spec *spec = &schedule->spec;
@@ -188,6 +199,7 @@ size_t mics_engine_copy_bytes(const mics_schedule *schedule)
         elems += schedule->padded_elems[u] / s->params;
         if (mics_schedule_trains(schedule, u))
             elems += count * (schedule->padded_elems[u] / s->optimizer);
+        elems += spec->accelerator ? outer_elems(schedule, u) : 0;
     }
     return (size_t)elems * sizeof(float);
 }
@@ -312,13 +324,56 @@ static void copy_unit(const mics_engine *engine, int32_t unit, bool upload)
     copy_masters(engine, unit, upload);
 }
 
+// Anchors and momenta stand behind all else, unit by unit.
+static float *copied_anchor(const mics_engine *engine, int32_t unit)
+{
+    float *at = engine->host_copy + all_shard_elems(engine) +
+                (engine->moments == NULL ? 0 : state_count(engine) * all_owned_elems(engine));
+    for (int32_t u = 0; u < unit; u++)
+        at += outer_elems(engine->schedule, u);
+    return at;
+}
+
+static void copy_outer(const mics_engine *engine, int32_t unit, bool upload)
+{
+    if (!is_remote(engine) || outer_elems(engine->schedule, unit) == 0)
+        return;
+    const mics_meeting *m = &engine->schedule->meetings[unit];
+    float *here = copied_anchor(engine, unit), *there = engine->outer + m->anchor;
+    const int64_t anchor = owned_elems(engine, unit);
+    copy_floats(engine, upload ? there : here, upload ? here : there, anchor);
+    here += anchor;
+    there = engine->outer + m->momentum;
+    copy_floats(engine, upload ? there : here, upload ? here : there, met_elems(engine, unit));
+}
+
+mics_engine_outer_shard mics_engine_outer_shard_get(const mics_engine *engine, int32_t unit)
+{
+    mics_engine_outer_shard result = {.anchor = NULL};
+    if (engine->islands == NULL || outer_elems(engine->schedule, unit) == 0)
+        return result;
+    const mics_meeting *m = &engine->schedule->meetings[unit];
+    const int32_t world =
+        mics_schedule_unit_ranks(engine->schedule, unit) * engine->schedule->spec.mesh.islands;
+    result.range = unit_elems_of(engine, unit, owned_range(engine, unit));
+    result.met = unit_elems_of(engine, unit, unit_range(engine, unit, world));
+    if (is_remote(engine) && engine->host_copy == NULL)
+        return result;
+    result.anchor = is_remote(engine) ? copied_anchor(engine, unit) : engine->outer + m->anchor;
+    result.momentum =
+        is_remote(engine) ? result.anchor + owned_elems(engine, unit) : engine->outer + m->momentum;
+    return result;
+}
+
 static mics_status copy_shards(mics_engine *engine, bool upload)
 {
     MICS_TRY(device_drain(engine));
     mics_op_set_threads(engine->schedule->spec.batch.threads);
     copy_moments(engine, upload);
-    for (int32_t unit = 0; unit < engine->schedule->spec.model->unit_count; unit++)
+    for (int32_t unit = 0; unit < engine->schedule->spec.model->unit_count; unit++) {
         copy_unit(engine, unit, upload);
+        copy_outer(engine, unit, upload);
+    }
     return engine->device->ops->synchronize(engine->device->ctx, MICS_STREAM_COMPUTE);
 }
 
@@ -353,12 +408,14 @@ static void drop_update(mics_engine *engine)
     engine->pending.left = 0;
     engine->updated = 0;
     pthread_mutex_unlock(&engine->mutex);
+    islands_forget(engine);
 }
 
 mics_status mics_engine_upload(mics_engine *engine)
 {
     drop_update(engine);
     engine->written = true;
+    engine->whole_next = true;
     if (!is_copied(engine))
         return MICS_OK;
     if (engine->host_copy != NULL)

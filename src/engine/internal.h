@@ -67,7 +67,6 @@ typedef struct pending_update {
     int64_t step; // that the optimizer counts
     float lr;
     float grad_scale; // clipping, and the loss scale back
-    bool begun;       // before_update was called
 } pending_update;
 
 // A rank's heartbeat.
@@ -88,10 +87,39 @@ typedef struct step_sums {
 } step_sums;
 _Static_assert(sizeof(step_sums) <= 2 * MICS_ALIGNMENT, "a device's sums have 2 lines (ledger.c)");
 
+// What a rank says of its island's newest step in AGREE_WORLD, beside what it tells itself.
+typedef struct world_record {
+    double loss; // sum over the island
+    double grad_norm;
+    int64_t counted, memory_peak_bytes;
+    int64_t step; // that it is in
+    uint32_t told;
+    uint16_t verdict, fresh; // fresh: nobody has heard of the newest step yet
+    double router_sums[MICS_ROUTER_SUMS];
+    double preference_sums[MICS_PREFERENCE_SUMS];
+} world_record;
+
+// Of an engine of several islands.
+struct islands {
+    world_record own;      // of the newest step
+    world_record *records; // by rank of the world; behind them as much memory to gather them in
+    int64_t *counted;      // as in mics_outer_state
+    float *weights;        // by window: of this island's changes in the list that runs
+    int64_t met;           // as in mics_outer_state
+    int64_t number;        // training step whose list's meetings run; 0: none
+    int32_t windows;
+    int32_t window; // mics_engine_meet: the one that meets; -1
+    int32_t left;   // adoptions of the list that runs, or of the next; guarded by the mutex
+    uint32_t told;  // by the world in this list
+    bool fresh;     // `own` is news
+    bool swapped;   // mics_engine_swap_agreed
+};
+
 struct mics_engine {
     mics_engine_spec spec;
     const mics_schedule *schedule;
     int32_t rank;
+    int32_t first; // rank of its island
 
     mics_device *device, *own_device; // own_device: opened here, as the spec names none
     const mics_kernels *ops;          // spec.kernels; on the CPU their table of dtype
@@ -118,6 +146,7 @@ struct mics_engine {
     // Behind that, of a round: this rank's shards, a block for each owner; then what it owns
     // (matrices.c).
     float *momentum;
+    float *outer;    // anchors and meetings (mics_meeting)
     int32_t *tokens; // by micro-batch in flight: in_flight_tokens
 
     // Where computation adds up what the ranks agree on: in own_sums, or on a device, from where
@@ -132,7 +161,14 @@ struct mics_engine {
 
     arena_map map;
     engine_group groups[MICS_AXES][MICS_SCOPES];
-    mics_agreement *agreements; // by rank; behind them as much memory to gather them in
+    mics_agreement
+        *agreements; // by rank of the island; behind them as much memory to gather them in
+    // Of the coded parameter sync under way, bytes by rank; behind them as much memory likewise.
+    int64_t *sizes;
+    // Coded parameter syncs send numbers: of the next run of a list, and of this one, if this rank has
+    // its way; and of the sync under way, by all ranks.
+    bool whole_next, wants_whole, sync_whole;
+    mics_bytes unsent, unsent_by_all; // of this run
     mics_step_time *times;
 
     worker workers[MICS_STREAMS]; // not started for computation, nor for a stream without steps
@@ -144,6 +180,7 @@ struct mics_engine {
     // while any stream works.
     bool all_know;    // every rank has found the failure for itself, from the same numbers
     bool completing;  // mics_engine_complete: not a whole list
+    bool changes;     // before_update was called in this run of the streams
     bool brings_back; // the list that runs completes the step before
     bool stale;       // other ranks' parts of the parameter shards are older than their masters
     int32_t done[MICS_STREAMS]; // newest step finished on each stream; -1: none
@@ -172,10 +209,19 @@ struct mics_engine {
     int64_t step;
     engine_status status;
     mics_step_result result;
+    mics_world_result world;
+    int64_t noted_step; // of the newest result
     mics_step_limits limits;
     struct replicas *replicas; // NULL: for evaluation only
+    struct islands *islands;   // NULL: there is one
     struct scrub *scrub;       // NULL: it is not asked for, or no state exists once
 };
+
+/* What this rank gives to its island's agreement. */
+static inline mics_agreement *own_agreement(const mics_engine *engine)
+{
+    return &engine->agreements[engine->rank - engine->first];
+}
 
 /* This rank's number among those that share its sequences. */
 static inline int32_t sequence_member(const mics_engine *engine)

@@ -3,7 +3,7 @@
 // Replicas: shards that several ranks hold, compared and repaired.
 //
 // Ranks r and q hold the same part of what is cut into `degree` parts when r % degree == q % degree
-// (mesh.h). So masters and moments, cut by O, have the replicas r, r + O, r + 2 O, ...; parameters
+// (mesh.h) and they are of one island. So masters and moments, cut by O, have the replicas r, r + O, r + 2 O, ...; parameters
 // of a unit, cut by its P, have r, r + P, .... Each rank hashes what it holds, unit by unit. First
 // all ranks exchange three hashes of those hashes: of masters and moments, of the parameters that
 // are cut by the mesh's P, and of those that are whole on every rank, which have other replicas.
@@ -37,7 +37,8 @@ struct replicas {
     rank_hashes *ranks; // by rank, and all three hashes of every rank once they are exchanged
     uint64_t *hash;     // where a device leaves one; in its memory is `device_hash`
     uint64_t *device_hash;
-    uint16_t *image; // scratch for what is compared as bf16; NULL: nothing is
+    uint64_t *anchors; // of islands: hashes, by rank, then by unit
+    uint16_t *image;   // scratch for what is compared as bf16; NULL: nothing is
     // After a difference: by rank, then by unit. NULL: none was found.
     unit_hashes *all;
     // Arguments of the job on the communication thread.
@@ -68,8 +69,9 @@ const char *mics_replica_state_text(mics_replica_state state)
         [MICS_REPLICA_MOMENTS] = "moments",
         [MICS_REPLICA_PARAMS] = "parameters",
         [MICS_REPLICA_GRADS] = "gradients after the second hop",
+        [MICS_REPLICA_ANCHORS] = "anchors",
     };
-    return (unsigned)state <= MICS_REPLICA_GRADS ? texts[state] : "unknown state";
+    return (unsigned)state <= MICS_REPLICA_ANCHORS ? texts[state] : "unknown state";
 }
 
 // Into how many parts a state of a unit is cut, each of which the ranks / degree ranks hold alike;
@@ -150,7 +152,10 @@ mics_status replicas_open(mics_engine *engine)
     MICS_TRY(MICS_NEW(memory, 1, &self));
     engine->replicas = self;
     MICS_TRY(MICS_NEW(memory, unit_count(engine), &self->units));
-    MICS_TRY(MICS_NEW(memory, mesh_of(engine)->ranks, &self->ranks));
+    MICS_TRY(MICS_NEW(memory, mics_mesh_world(mesh_of(engine)), &self->ranks));
+    if (engine->islands != NULL)
+        MICS_TRY(MICS_NEW(memory, (int64_t)mics_mesh_world(mesh_of(engine)) * unit_count(engine),
+                          &self->anchors));
     if (syncs_rounded(engine))
         MICS_TRY(MICS_NEW(memory, IMAGE_ELEMS, &self->image));
     return open_hash(engine, self);
@@ -166,7 +171,7 @@ void replicas_close(mics_engine *engine)
         engine->device->ops->free_host(engine->device->ctx, self->hash);
     else
         mics_free(memory, self->hash);
-    MICS_FREE_ALL(memory, self->units, self->ranks, self->image, self->all, self);
+    MICS_FREE_ALL(memory, self->units, self->ranks, self->image, self->all, self->anchors, self);
     engine->replicas = NULL;
 }
 
@@ -306,8 +311,8 @@ static mics_status gather_ranks(mics_engine *engine, void *buffer, size_t block_
                                 const char *what)
 {
     struct replicas *self = engine->replicas;
-    MICS_TRY(
-        MICS_NEW(engine->spec.memory, (size_t)mesh_of(engine)->ranks * block_bytes, &self->work));
+    MICS_TRY(MICS_NEW(engine->spec.memory, (size_t)mics_mesh_world(mesh_of(engine)) * block_bytes,
+                      &self->work));
     self->buffer = buffer;
     self->block_bytes = block_bytes;
     self->what = what;
@@ -320,7 +325,8 @@ static mics_status gather_units(mics_engine *engine)
 {
     struct replicas *self = engine->replicas;
     const int32_t units = unit_count(engine);
-    MICS_TRY(MICS_NEW(engine->spec.memory, (int64_t)mesh_of(engine)->ranks * units, &self->all));
+    MICS_TRY(MICS_NEW(engine->spec.memory, (int64_t)mics_mesh_world(mesh_of(engine)) * units,
+                      &self->all));
     memcpy(self->all + (int64_t)engine->rank * units, self->units,
            (size_t)units * sizeof *self->units);
     return gather_ranks(engine, self->all, (size_t)units * sizeof *self->units,
@@ -332,7 +338,7 @@ mics_status mics_engine_hosts(mics_engine *engine, char (*hosts_out)[MICS_HOST_B
     char mine[MICS_HOST_BYTES] = "";
     if (gethostname(mine, sizeof mine - 1) != 0 || mine[0] == '\0')
         memcpy(mine, "?", sizeof "?");
-    memset(hosts_out, 0, (size_t)mesh_of(engine)->ranks * MICS_HOST_BYTES);
+    memset(hosts_out, 0, (size_t)mics_mesh_world(mesh_of(engine)) * MICS_HOST_BYTES);
     memcpy(hosts_out[engine->rank], mine, sizeof mine);
     return gather_ranks(engine, hosts_out, MICS_HOST_BYTES, "names of machines");
 }
@@ -345,6 +351,20 @@ static uint64_t unit_hash_at(const mics_engine *engine, int32_t rank, int32_t un
     return engine->replicas->all[(int64_t)rank * unit_count(engine) + unit].of[state];
 }
 
+// Parts of a state of a unit, of all islands.
+static int32_t part_count(const mics_engine *engine, int32_t unit, mics_replica_state state)
+{
+    return degree_of(engine, unit, state) * mesh_of(engine)->islands;
+}
+
+static vote part_vote(const mics_engine *engine, int32_t unit, mics_replica_state state,
+                      int32_t part)
+{
+    const int32_t degree = degree_of(engine, unit, state), ranks = mesh_of(engine)->ranks;
+    return take_vote(engine, unit_hash_at, unit, state, part / degree * ranks + part % degree,
+                     degree, ranks / degree);
+}
+
 static mics_divergence find_units(const mics_engine *engine)
 {
     // A wrong moment makes masters wrong, of a matrix's other owners too, and they parameters.
@@ -354,9 +374,10 @@ static mics_divergence find_units(const mics_engine *engine)
     for (int32_t unit = 0; unit < unit_count(engine); unit++) {
         for (int s = 0; s < MICS_REPLICA_STATES; s++) {
             const mics_replica_state state = order[s];
-            const int32_t degree = degree_of(engine, unit, state);
-            for (int32_t part = 0; part < degree && is_compared(engine, unit, state); part++) {
-                const vote of = take_vote(engine, unit_hash_at, unit, state, part, degree);
+            const int32_t parts =
+                is_compared(engine, unit, state) ? part_count(engine, unit, state) : 0;
+            for (int32_t part = 0; part < parts; part++) {
+                const vote of = part_vote(engine, unit, state, part);
                 note_vote(engine, unit_hash_at, unit, state, &of, &found);
             }
         }
@@ -372,8 +393,9 @@ static bool ranks_agree(const mics_engine *engine)
     bool same = true;
     for (int kind = 0; kind < KINDS; kind++) {
         const int32_t degree = degree_of_kind(engine, kind);
-        for (int32_t rank = degree; rank < mesh_of(engine)->ranks; rank++)
-            same = same && ranks[rank].of[kind] == ranks[rank - degree].of[kind];
+        for (int32_t rank = 0; rank < mics_mesh_world(mesh_of(engine)); rank++)
+            same = same && (rank % mesh_of(engine)->ranks < degree ||
+                            ranks[rank].of[kind] == ranks[rank - degree].of[kind]);
     }
     return same;
 }
@@ -381,7 +403,7 @@ static bool ranks_agree(const mics_engine *engine)
 // A flip that a rank found in its own memory explains a difference between replicas.
 static bool find_flip(const mics_engine *engine, mics_divergence *found_out)
 {
-    for (int32_t rank = 0; rank < mesh_of(engine)->ranks; rank++) {
+    for (int32_t rank = 0; rank < mics_mesh_world(mesh_of(engine)); rank++) {
         const uint64_t flipped = engine->replicas->ranks[rank].flipped;
         if (flipped == 0)
             continue;
@@ -402,6 +424,48 @@ static bool find_flip(const mics_engine *engine, mics_divergence *found_out)
     return false;
 }
 
+// ---- anchors ----
+
+static uint64_t anchor_hash_at(const mics_engine *engine, int32_t rank, int32_t unit,
+                               mics_replica_state state)
+{
+    (void)state;
+    return engine->replicas->anchors[(int64_t)rank * unit_count(engine) + unit];
+}
+
+static mics_status hash_anchors(mics_engine *engine)
+{
+    uint64_t *mine = engine->replicas->anchors + (int64_t)engine->rank * unit_count(engine);
+    for (int32_t unit = 0; unit < unit_count(engine); unit++) {
+        const int64_t at = engine->schedule->meetings[unit].anchor;
+        const mics_range range = optimizer_shard_of(engine, unit).range;
+        mine[unit] = 0;
+        if (at >= 0)
+            MICS_TRY(hash_bytes(engine, engine->outer + at,
+                                (size_t)(range.end - range.begin) * sizeof(float), &mine[unit]));
+    }
+    return MICS_OK;
+}
+
+// Ranks r, r + O, r + 2 O, ... of the world hold the same. Nothing is repaired: masters followed.
+static mics_status compare_anchors(mics_engine *engine, mics_divergence *found_out)
+{
+    MICS_TRY(hash_anchors(engine));
+    MICS_TRY(gather_ranks(engine, engine->replicas->anchors,
+                          (size_t)unit_count(engine) * sizeof(uint64_t), "hashes of anchors"));
+    for (int32_t unit = 0; unit < unit_count(engine); unit++) {
+        const int32_t degree =
+            engine->schedule->sharding[unit].optimizer * engine->schedule->experts[unit];
+        for (int32_t part = 0; part < degree; part++) {
+            const vote of = take_vote(engine, anchor_hash_at, unit, MICS_REPLICA_ANCHORS, part,
+                                      degree, mics_mesh_world(mesh_of(engine)) / degree);
+            note_vote(engine, anchor_hash_at, unit, MICS_REPLICA_ANCHORS, &of, found_out);
+        }
+    }
+    found_out->majority = false;
+    return MICS_OK;
+}
+
 mics_status mics_engine_compare(mics_engine *engine, mics_divergence *divergence_out)
 {
     struct replicas *self = engine->replicas;
@@ -412,16 +476,20 @@ mics_status mics_engine_compare(mics_engine *engine, mics_divergence *divergence
     mics_free(engine->spec.memory, self->all);
     self->all = NULL;
     *divergence_out = (mics_divergence){.other = -1};
-    if (!params && !compares(engine, MICS_REPLICA_MASTERS) && engine->scrub == NULL)
+    if (!params && !compares(engine, MICS_REPLICA_MASTERS) && engine->scrub == NULL &&
+        engine->islands == NULL)
         return MICS_OK;
-    if (engine->pending.left > 0 || (params && engine->stale))
+    const bool due = engine->pending.left > 0 || (params && engine->stale);
+    if (engine->islands != NULL ? engine->stale : due) // islands may have left a step out
         MICS_TRY(mics_engine_complete(engine));
     MICS_TRY(hash_all(engine));
     MICS_TRY(scrub_compare(engine));
     self->ranks[engine->rank].flipped = scrub_found(engine);
     MICS_TRY(gather_ranks(engine, self->ranks, sizeof *self->ranks, "hashes of replicas"));
-    if (find_flip(engine, divergence_out) || ranks_agree(engine))
+    if (find_flip(engine, divergence_out))
         return MICS_OK;
+    if (ranks_agree(engine))
+        return engine->islands != NULL ? compare_anchors(engine, divergence_out) : MICS_OK;
     MICS_TRY(gather_units(engine));
     *divergence_out = find_units(engine);
     return MICS_OK;
@@ -489,9 +557,10 @@ static mics_status repair_all(const mics_engine *engine)
     for (int32_t unit = 0; unit < unit_count(engine); unit++) {
         for (int s = 0; s < MICS_REPLICA_STATES; s++) {
             const mics_replica_state state = (mics_replica_state)s;
-            const int32_t degree = degree_of(engine, unit, state);
-            for (int32_t part = 0; is_repaired(engine, unit, state) && part < degree; part++) {
-                const vote of = take_vote(engine, unit_hash_at, unit, state, part, degree);
+            const int32_t parts =
+                is_repaired(engine, unit, state) ? part_count(engine, unit, state) : 0;
+            for (int32_t part = 0; part < parts; part++) {
+                const vote of = part_vote(engine, unit, state, part);
                 if (of.differ)
                     MICS_TRY(repair_part(engine, unit, state, &of));
             }

@@ -165,7 +165,8 @@ static void hash_unit(const mics_engine *engine, int32_t unit, uint64_t hashes_o
 static void store(mics_engine *engine, int32_t unit)
 {
     scrub_unit *of = &engine->scrub->units[unit];
-    of->newest = 1 - of->newest;
+    if (!of->open || of->newest == of->against) // that is yet to be compared
+        of->newest = 1 - of->newest;
     of->valid = true;
     hash_unit(engine, unit, engine->scrub->hashes[unit].stored[of->newest]);
 }

@@ -171,6 +171,7 @@ static mics_status open_arenas(mics_engine *engine)
     engine->offloaded = blocks[MICS_MEM_OFFLOAD];
     engine->workspace = blocks[MICS_MEM_WORKSPACE];
     engine->tokens = blocks[MICS_MEM_DATA];
+    engine->outer = blocks[MICS_MEM_OUTER];
     lay_out_messages(engine, blocks[MICS_MEM_MESSAGES]);
     MICS_TRY(status);
     engine->losses = engine->workspace + schedule->workspace_losses;
@@ -207,8 +208,10 @@ mics_status state_open(mics_engine *engine)
     MICS_TRY(
         map_slots(engine, schedule->param_slots, schedule->param_slot_count, &map->param_slots));
     MICS_TRY(map_slots(engine, schedule->grad_slots, schedule->grad_slot_count, &map->grad_slots));
+    engine->first = engine->rank - engine->rank % schedule->spec.mesh.ranks;
     MICS_TRY(
         MICS_NEW(engine->spec.memory, 2 * (int64_t)schedule->spec.mesh.ranks, &engine->agreements));
+    MICS_TRY(MICS_NEW(engine->spec.memory, 2 * (int64_t)schedule->spec.mesh.ranks, &engine->sizes));
     MICS_TRY(
         MICS_NEW(engine->spec.memory, schedule->lists[MICS_PHASE_TRAIN].count, &engine->times));
     MICS_TRY(MICS_NEW(engine->spec.memory, schedule->spec.layered_micro_steps,
@@ -240,6 +243,7 @@ mics_status state_register(mics_engine *engine)
         [MICS_MEM_GATHER] = engine->gather,
         [MICS_MEM_REDUCE] = engine->reduce,
         [MICS_MEM_MESSAGES] = engine->messages[0],
+        [MICS_MEM_OUTER] = engine->outer,
         [MICS_MEM_ACTIVATIONS] =
             engine->schedule->spread != NULL ? engine->activations : NULL, // all-to-alls
     };
@@ -260,6 +264,7 @@ static void close_arenas(mics_engine *engine)
         [MICS_MEM_REDUCE] = engine->reduce,       [MICS_MEM_ACTIVATIONS] = engine->activations,
         [MICS_MEM_WORKSPACE] = engine->workspace, [MICS_MEM_MESSAGES] = engine->messages[0],
         [MICS_MEM_DATA] = engine->tokens,         [MICS_MEM_OFFLOAD] = engine->offloaded,
+        [MICS_MEM_OUTER] = engine->outer,
     };
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++)
         close_arena(engine, (mics_memory_tag)tag, arenas[tag]);
@@ -294,7 +299,7 @@ void state_close(mics_engine *engine)
         mics_free(memory, maps[i]);
     for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++)
         mics_free(memory, engine->groups[i / MICS_SCOPES][i % MICS_SCOPES].block_of);
-    MICS_FREE_ALL(memory, engine->agreements, engine->times, engine->micro_step_read,
+    MICS_FREE_ALL(memory, engine->agreements, engine->sizes, engine->times, engine->micro_step_read,
                   engine->counted_rows, engine->counts, engine->host_copy);
 }
 
@@ -311,6 +316,32 @@ int64_t owned_elems(const mics_engine *engine, int32_t unit)
 mics_range unit_range(const mics_engine *engine, int32_t unit, int32_t degree)
 {
     return mics_schedule_unit_range(engine->schedule, unit, engine->rank, degree);
+}
+
+bool meets(const mics_engine *engine, int32_t unit)
+{
+    return engine->islands != NULL && engine->schedule->meetings[unit].anchor >= 0;
+}
+
+float *anchor_of(const mics_engine *engine, int32_t unit)
+{
+    return engine->outer + engine->schedule->meetings[unit].anchor;
+}
+
+float *message_at(const mics_engine *engine, int32_t unit, int32_t state, int32_t degree)
+{
+    const int64_t first =
+        unit_range(engine, unit, engine->schedule->sharding[unit].optimizer).begin;
+    return engine->outer + engine->schedule->meetings[unit].message +
+           state * owned_elems(engine, unit) + unit_range(engine, unit, degree).begin - first;
+}
+
+int64_t met_elems(const mics_engine *engine, int32_t unit)
+{
+    return meets(engine, unit) ? engine->schedule->padded_elems[unit] /
+                                     (mics_schedule_unit_ranks(engine->schedule, unit) *
+                                      engine->schedule->spec.mesh.islands)
+                               : 0;
 }
 
 mics_range unit_elems_of(const mics_engine *engine, int32_t unit, mics_range range)

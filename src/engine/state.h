@@ -42,6 +42,17 @@ mics_range unit_range(const mics_engine *engine, int32_t unit, int32_t degree);
  * second hop leaves. */
 void *grads_at(const mics_engine *engine, int32_t unit, int32_t degree, int64_t at);
 
+/* Whether a unit meets, and its anchor. */
+bool meets(const mics_engine *engine, int32_t unit);
+float *anchor_of(const mics_engine *engine, int32_t unit);
+
+/* The message of a unit's masters (state 0), or of state - 1 of the optimizer: what this rank has of it
+ * at a degree. */
+float *message_at(const mics_engine *engine, int32_t unit, int32_t state, int32_t degree);
+
+/* Elements of a unit's momentum, padding included; 0: it does not meet. */
+int64_t met_elems(const mics_engine *engine, int32_t unit);
+
 /* How a step uses a unit; NULL when it does not. */
 const mics_step_use *step_use(const mics_step *step, int32_t unit);
 

@@ -3,7 +3,7 @@
 // A rank's heartbeat, as other ranks read it.
 #pragma once
 
-#include "engine/internal.h"
+#include "engine/islands.h"
 
 /* Begins a call of the engine, which every rank makes alike: a new number in the heartbeat. */
 void status_call(mics_engine *engine, engine_call call);
@@ -20,12 +20,18 @@ mics_status stream_failure(mics_engine *engine);
 /* Whether the thread of one stream runs another's steps, or its own. */
 bool stream_served(const mics_engine *engine, mics_stream thread, mics_stream stream);
 
-/* Whether a step runs: of mics_engine_complete only what completes the newest step. */
+/* Whether a step runs: of meetings what is due; of mics_engine_complete beside that only what completes
+ * the newest step, and of mics_engine_meet nothing. */
 static inline bool step_runs(const mics_engine *engine, const mics_step *step)
 {
     const bool updates = step->kind == MICS_STEP_UPDATE || step->kind == MICS_STEP_MOMENTUM ||
                          step->kind == MICS_STEP_ORTHOGONALISE;
+    if (mics_step_meets(step))
+        return meeting_runs(engine, step);
+    if (engine->islands != NULL && engine->islands->window >= 0)
+        return false;
     return !engine->completing || step->kind == MICS_STEP_PARAM_SYNC ||
+           step->kind == MICS_STEP_AGREE_WORLD || step->kind == MICS_STEP_SIZES ||
            mics_schedule_is_left_over(engine->schedule, step->kind) ||
            (updates && mics_schedule_defers(engine->schedule));
 }

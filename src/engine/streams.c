@@ -25,7 +25,7 @@ static void *worker_main(void *arg)
 {
     worker *w = arg;
     mics_engine *engine = w->engine;
-    mics_log_set_rank(engine->schedule->spec.mesh.ranks > 1 ? engine->rank : -1);
+    mics_log_set_rank(mics_mesh_world(&engine->schedule->spec.mesh) > 1 ? engine->rank : -1);
     mics_op_set_threads(1); // additions of received data; the cores belong to computation
     pthread_mutex_lock(&engine->mutex);
     for (;;) {
@@ -76,7 +76,7 @@ mics_status worker_open(mics_engine *engine)
 {
     MICS_TRY(open_locks(engine));
     engine->home =
-        mics_mesh_spans_nodes(&engine->schedule->spec.mesh, MICS_AXIS_WORLD, MICS_SCOPE_WHOLE)
+        mics_mesh_spans_nodes(&engine->schedule->spec.mesh, MICS_AXIS_ISLAND, MICS_SCOPE_WHOLE)
             ? MICS_STREAM_INTER
             : MICS_STREAM_INTRA;
     for (int stream = MICS_STREAM_COMPUTE + 1; stream < MICS_STREAMS; stream++) {
@@ -177,18 +177,16 @@ static bool follows(const mics_engine *engine, int32_t index)
     return engine->done[step->stream] < index && is_ready(engine, step);
 }
 
-// Wakes those threads alone that can go on: a thread that wakes for nothing costs two switches.
-static void end(mics_engine *engine, int32_t index, mics_status status)
+// Notes the end of a step. Wakes those threads alone that can go on: a thread that wakes for nothing
+// costs two switches. Called with the mutex, which it gives back.
+static void note_end(mics_engine *engine, int32_t index, mics_status status)
 {
     const mics_stream stream = engine->list->steps[index].stream;
     bool wakes[MICS_STREAMS];
-    pthread_mutex_lock(&engine->mutex);
-    MICS_ASSERT(follows(engine, index));
     if (status == MICS_OK)
         engine->done[stream] = index;
     else if (engine->failure == MICS_OK)
         engine->failure = status;
-    engine->status.inside &= ~(1 << stream); // told with the next step
     for (int other = 0; other < MICS_STREAMS; other++) {
         const mics_step *awaited = engine->workers[other].awaits;
         wakes[other] = awaited != NULL && is_ready(engine, awaited);
@@ -200,14 +198,37 @@ static void end(mics_engine *engine, int32_t index, mics_status status)
     }
 }
 
+static void end(mics_engine *engine, int32_t index, mics_status status)
+{
+    pthread_mutex_lock(&engine->mutex);
+    MICS_ASSERT(follows(engine, index));
+    engine->status.inside &= ~(1 << engine->list->steps[index].stream); // told with the next step
+    note_end(engine, index, status);
+}
+
+// A step of a list with meetings that does not run is done once its stream comes to it, whatever it
+// would have waited for.
+static void pass(mics_engine *engine, int32_t index)
+{
+    if (engine->islands == NULL || engine->phase != MICS_PHASE_TRAIN)
+        return;
+    if (mics_step_meets(&engine->list->steps[index]))
+        device_pass_step(engine, index);
+    pthread_mutex_lock(&engine->mutex);
+    note_end(engine, index, MICS_OK);
+}
+
 mics_status stream_run(mics_engine *engine, mics_stream thread, step_job *run)
 {
     mics_status status = MICS_OK;
     device_begin_streams(engine, thread);
     for (int32_t i = 0; i < engine->list->count && status == MICS_OK; i++) {
-        if (!stream_served(engine, thread, engine->list->steps[i].stream) ||
-            !step_runs(engine, &engine->list->steps[i]))
+        if (!stream_served(engine, thread, engine->list->steps[i].stream))
             continue;
+        if (!step_runs(engine, &engine->list->steps[i])) {
+            pass(engine, i);
+            continue;
+        }
         status = begin(engine, thread, i);
         if (status == MICS_OK) {
             device_begin_step(engine, i);

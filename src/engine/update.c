@@ -193,7 +193,9 @@ static void update_packed(mics_engine *engine, int32_t unit, const optimizer_sha
 
 static void update_shard(mics_engine *engine, int32_t unit)
 {
-    const optimizer_shard held = optimizer_shard_of(engine, unit);
+    optimizer_shard held = optimizer_shard_of(engine, unit);
+    if (mics_schedule_codes(engine->schedule, unit)) // parameter sync needs what they were
+        held.params = NULL;
     if (engine->schedule->spec.state_dtype == MICS_STATE_FP32)
         update_params(engine, unit, &held);
     else
@@ -208,12 +210,11 @@ static void sum_updated(mics_engine *engine, int32_t unit)
         add_squares(engine, unit, degree, &engine->sums->updated_squares);
 }
 
-// Once, before the first number of the state changes.
-static void call_before_update(mics_engine *engine)
+void call_before_update(mics_engine *engine)
 {
-    if (!engine->pending.begun && engine->spec.before_update != NULL)
+    if (!engine->changes && engine->spec.before_update != NULL)
         engine->spec.before_update(engine->spec.before_update_ctx);
-    engine->pending.begun = true;
+    engine->changes = true;
 }
 
 void run_momentum(mics_engine *engine, int32_t unit)

@@ -3,12 +3,14 @@
 // The verdict on a step, from the sums that the ranks agreed on.
 #include "engine/verdict.h"
 #include "engine/ballot.h"
+#include "engine/islands.h"
 #include "mics/log.h"
 #include <math.h>
 #include <stdio.h>
 
-// The loss and how many tokens or pairs of the list's batch it is the mean of, of all ranks.
-static void settle_loss(mics_engine *engine)
+// The loss and how many tokens or pairs of the list's batch it is the mean of, of all ranks. Returns:
+// its sum.
+static double settle_loss(mics_engine *engine)
 {
     mics_step_result *result = &engine->result;
     double sum = 0;
@@ -19,6 +21,7 @@ static void settle_loss(mics_engine *engine)
             result->preference_sums[of] += engine->agreements[rank].preference_sums[of];
     }
     result->loss = result->counted > 0 ? sum / (double)result->counted : NAN;
+    return sum;
 }
 
 // Gradients are of the sum of losses over all tokens or pairs of the step; those that count may be
@@ -121,17 +124,19 @@ mics_status settle_step(mics_engine *engine)
     double sum = 0;
     for (int32_t rank = 0; rank < mesh->ranks; rank++)
         sum += engine->agreements[rank].sum_squares;
-    settle_loss(engine);
+    const double loss = settle_loss(engine);
     settle_report(engine);
     const double counts = count_factor(engine), clip = engine->spec.clip;
     const double norm_all = sqrt(sum) / engine->loss_scale * counts;
     engine->result.grad_norm = norm_all;
     engine->result.loss_scale = engine->loss_scale;
+    engine->result.told = engine->islands != NULL ? engine->islands->told : 0;
     for (int32_t rank = 0; rank < mesh->ranks; rank++)
         engine->result.told |= (uint32_t)engine->agreements[rank].told;
     // As torch.nn.utils.clip_grad_norm_ has it.
     const double factor = clip > 0 && clip < norm_all + 1e-6 ? clip / (norm_all + 1e-6) : 1;
     engine->result.verdict = verdict_of(engine);
+    islands_note(engine, loss);
     if (engine->result.verdict == MICS_VERDICT_UPDATED)
         MICS_TRY(begin_update(engine, factor * counts));
     return follow_verdict(engine);
@@ -139,12 +144,12 @@ mics_status settle_step(mics_engine *engine)
 
 mics_status settle_evaluation(mics_engine *engine)
 {
-    settle_loss(engine);
+    (void)settle_loss(engine);
     const double loss = engine->result.loss;
     if (engine->result.counted == 0 || (isfinite(loss) && is_possible(engine, loss)))
         return MICS_OK;
     engine->all_know = true;
-    if (engine->rank != 0)
+    if (engine->rank != engine->first)
         return MICS_ERR_NUMERIC;
     return mics_fail(MICS_ERR_NUMERIC,
                      "evaluation: the loss is %g, %s: the parameters are not those of a trained "
@@ -221,7 +226,7 @@ char *mics_engine_explain(const mics_engine *engine, char *text, size_t capacity
 mics_status fail_verdict(const mics_engine *engine)
 {
     char text[512];
-    if (engine->rank != 0 || engine->limits.silent)
+    if (engine->rank != engine->first || engine->limits.silent)
         return MICS_ERR_NUMERIC;
     return mics_fail(MICS_ERR_NUMERIC, "%s", mics_engine_explain(engine, text, sizeof text));
 }

@@ -13,8 +13,8 @@ mics_status settle_step(mics_engine *engine);
 
 /* Takes the mean loss of an evaluation's batch, once AGREE is done, into the result.
  *
- * Returns: MICS_OK; MICS_ERR_NUMERIC on every rank, logged by rank 0. */
+ * Returns: MICS_OK; MICS_ERR_NUMERIC on every rank, logged by the first one of an island. */
 mics_status settle_evaluation(mics_engine *engine);
 
-/* Logs what the newest training step's verdict means, on rank 0.    Returns: MICS_ERR_NUMERIC. */
+/* Logs what the newest training step's verdict means, on the first rank of the island.    Returns: MICS_ERR_NUMERIC. */
 mics_status fail_verdict(const mics_engine *engine);

@@ -7,19 +7,18 @@
 
 // Boyer and Moore's majority, 1981: what is left over when different votes have been paired off.
 vote take_vote(const mics_engine *engine, hash_at at, int32_t unit, mics_replica_state state,
-               int32_t first, int32_t degree)
+               int32_t first, int32_t stride, int32_t count)
 {
-    vote result = {
-        .first = first, .stride = degree, .count = engine->schedule->spec.mesh.ranks / degree};
+    vote result = {.first = first, .stride = stride, .count = count};
     int32_t left = 0, same = 0;
     for (int32_t i = 0; i < result.count; i++) {
-        const uint64_t hash = at(engine, first + i * degree, unit, state);
+        const uint64_t hash = at(engine, first + i * stride, unit, state);
         if (left == 0)
             result.value = hash;
         left += hash == result.value ? 1 : -1;
     }
     for (int32_t i = 0; i < result.count; i++)
-        same += at(engine, first + i * degree, unit, state) == result.value;
+        same += at(engine, first + i * stride, unit, state) == result.value;
     result.differ = same < result.count;
     result.majority = 2 * same > result.count;
     if (!result.majority)
@@ -60,7 +59,7 @@ void note_vote(const mics_engine *engine, hash_at at, int32_t unit, mics_replica
 static uint64_t grad_sum_at(const mics_engine *engine, int32_t rank, int32_t unit,
                             mics_replica_state state)
 {
-    const double sum = engine->agreements[rank].updated_squares;
+    const double sum = engine->agreements[rank - engine->first].updated_squares;
     uint64_t bits = UINT64_MAX;
     (void)unit;
     (void)state;
@@ -72,9 +71,11 @@ static uint64_t grad_sum_at(const mics_engine *engine, int32_t rank, int32_t uni
 mics_divergence mics_engine_compare_grads(const mics_engine *engine)
 {
     mics_divergence found = {.other = -1};
-    const int32_t degree = engine->schedule->spec.mesh.sharding.optimizer;
-    for (int32_t part = 0; part < degree && degree < engine->schedule->spec.mesh.ranks; part++) {
-        const vote of = take_vote(engine, grad_sum_at, -1, MICS_REPLICA_GRADS, part, degree);
+    const mics_mesh *mesh = &engine->schedule->spec.mesh;
+    const int32_t degree = mesh->sharding.optimizer;
+    for (int32_t part = 0; part < degree && degree < mesh->ranks; part++) {
+        const vote of = take_vote(engine, grad_sum_at, -1, MICS_REPLICA_GRADS, engine->first + part,
+                                  degree, mesh->ranks / degree);
         note_vote(engine, grad_sum_at, -1, MICS_REPLICA_GRADS, &of, &found);
     }
     return found;

@@ -16,8 +16,9 @@ typedef struct vote {
 typedef uint64_t (*hash_at)(const mics_engine *engine, int32_t rank, int32_t unit,
                             mics_replica_state state);
 
+/* Of `count` ranks from `first` on, `stride` apart. */
 vote take_vote(const mics_engine *engine, hash_at at, int32_t unit, mics_replica_state state,
-               int32_t first, int32_t degree);
+               int32_t first, int32_t stride, int32_t count);
 
 /* Adds a vote to a divergence: its first difference is described, all are counted. */
 void note_vote(const mics_engine *engine, hash_at at, int32_t unit, mics_replica_state state,

@@ -59,13 +59,13 @@ static mics_status check_degree(const char *what, int32_t degree, int32_t below,
                      (int)degree, why, (int)ranks, (int)ranks_per_node, sizes);
 }
 
-// The distinct members of {1, ranks per node, E, P, G, O, ranks} in ascending order; the checks made
+// The distinct members of {1, ranks per node, E, P, G, O, R, n} in ascending order; the checks made
 // them a chain.
 static void build_chain(mics_mesh *mesh)
 {
-    const int32_t marks[] = {mesh->ranks_per_node,     mesh->experts,
-                             mesh->sharding.params,    mesh->sharding.grads,
-                             mesh->sharding.optimizer, mesh->ranks};
+    const int32_t marks[] = {
+        mesh->ranks_per_node,     mesh->experts, mesh->sharding.params, mesh->sharding.grads,
+        mesh->sharding.optimizer, mesh->ranks,   mics_mesh_world(mesh)};
     mesh->chain[0] = 1;
     mesh->axes = 0;
     for (;;) {
@@ -91,6 +91,7 @@ mics_status mics_mesh_init(int32_t ranks, int32_t nodes, mics_sharding sharding,
                          "that divides %d",
                          (int)ranks, (int)nodes, (int)ranks);
     mics_mesh mesh = {.ranks = ranks,
+                      .islands = 1,
                       .ranks_per_node = ranks / nodes,
                       .sharding = sharding,
                       .experts = 1,
@@ -124,15 +125,41 @@ mics_status mics_mesh_spread_experts(mics_mesh *mesh, int32_t experts)
 
 mics_status mics_mesh_cut_sequences(mics_mesh *mesh, int32_t sequence)
 {
-    if (!divides(sequence, mesh->ranks_per_node)) {
+    const int32_t per_node = mesh->ranks_per_node;
+    const int32_t most = mesh->ranks < per_node ? mesh->ranks : per_node;
+    if (!divides(sequence, most)) {
         char sizes[256];
-        list_degrees(1, mesh->ranks_per_node, mesh->ranks_per_node, sizes, sizeof sizes);
+        list_degrees(1, most, most, sizes, sizeof sizes);
         return mics_fail(MICS_ERR_INVALID,
-                         "sharding.sequence = %d must divide the %d ranks of a node; these would "
+                         "sharding.sequence = %d must divide the %d ranks of %s; these would "
                          "work: %s",
-                         (int)sequence, (int)mesh->ranks_per_node, sizes);
+                         (int)sequence, (int)most, most < per_node ? "an island" : "a node", sizes);
     }
     mesh->sequence = sequence;
+    return MICS_OK;
+}
+
+mics_status mics_mesh_part_islands(mics_mesh *mesh, int32_t ranks)
+{
+    const int32_t world = mics_mesh_world(mesh), per_node = mesh->ranks_per_node;
+    const int32_t owners = mesh->sharding.optimizer;
+    if (ranks < 1 || !divides(owners, ranks) || !divides(mesh->sequence, ranks) ||
+        !divides(ranks, world) || !fits_nodes(ranks, per_node)) {
+        char sizes[256];
+        int32_t both = owners;
+        while (!divides(mesh->sequence, both))
+            both += owners;
+        list_degrees(both, world, per_node, sizes, sizeof sizes);
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "outer.ranks = %d must be a multiple of sharding.optimizer = %d and of "
+            "sharding.sequence = %d, divide the %d ranks, and not straddle nodes of %d "
+            "ranks unevenly; these would work: %s",
+            (int)ranks, (int)owners, (int)mesh->sequence, (int)world, (int)per_node, sizes);
+    }
+    mesh->ranks = ranks;
+    mesh->islands = world / ranks;
+    build_chain(mesh);
     return MICS_OK;
 }
 
@@ -148,7 +175,7 @@ static stretch stretch_of(const mics_mesh *mesh, mics_group_axis axis, mics_grou
     const mics_sharding s = mesh->sharding;
     const int32_t per_node = mesh->ranks_per_node;
     const stretch axes[MICS_AXES] = {
-        [MICS_AXIS_WORLD] = {1, mesh->ranks},
+        [MICS_AXIS_ISLAND] = {1, mesh->ranks},
         [MICS_AXIS_PARTITION] = {1, s.params},
         [MICS_AXIS_GRADIENT] = {1, s.grads},
         [MICS_AXIS_OPTIMIZER] = {1, s.optimizer},
@@ -160,6 +187,8 @@ static stretch stretch_of(const mics_mesh *mesh, mics_group_axis axis, mics_grou
         [MICS_AXIS_EXPERT_PARTITION] = {mesh->experts, s.params},
         [MICS_AXIS_EXPERT_GRADIENT] = {mesh->experts, s.grads},
         [MICS_AXIS_EXPERT_OPTIMIZER] = {mesh->experts, s.optimizer},
+        [MICS_AXIS_OUTER] = {mesh->ranks, mics_mesh_world(mesh)},
+        [MICS_AXIS_WORLD] = {1, mics_mesh_world(mesh)},
     };
     stretch at = axes[axis];
     if (scope == MICS_SCOPE_INTRA && at.outer > per_node)
@@ -247,7 +276,8 @@ int32_t mics_mesh_block(const mics_mesh *mesh, mics_group_axis axis, mics_group_
                         int32_t rank)
 {
     const stretch at = stretch_of(mesh, axis, scope);
-    if ((axis == MICS_AXIS_WORLD && scope == MICS_SCOPE_WHOLE) || axis == MICS_AXIS_SEQUENCE)
+    const bool all = axis == MICS_AXIS_ISLAND || axis == MICS_AXIS_WORLD;
+    if ((all && scope == MICS_SCOPE_WHOLE) || axis == MICS_AXIS_SEQUENCE)
         return mics_mesh_group(mesh, axis, scope, rank).index;
     return mics_mesh_position(mesh, rank, at.outer) % (at.outer / at.inner);
 }
@@ -262,7 +292,7 @@ mics_range mics_mesh_range(const mics_mesh *mesh, int32_t rank, int32_t degree,
 
 int64_t mics_mesh_padded(const mics_mesh *mesh, int64_t elems)
 {
-    return mics_size_round_up(elems, (int64_t)ALIGNED_ELEMS * mesh->ranks);
+    return mics_size_round_up(elems, (int64_t)ALIGNED_ELEMS * mics_mesh_world(mesh));
 }
 
 mics_replicas mics_mesh_replicas(const mics_mesh *mesh)
@@ -275,6 +305,29 @@ mics_replicas mics_mesh_replicas(const mics_mesh *mesh)
                            .compares_optimizer = s.optimizer < mesh->ranks};
 }
 
+static void keep_partner(const mics_mesh *mesh, int32_t rank, mics_keep *keep)
+{
+    const int32_t per_node = mesh->ranks_per_node, world = mics_mesh_world(mesh);
+    keep->to = (rank + per_node) % world;
+    keep->from = (rank - per_node + world) % world;
+}
+
+// What islands agreed on, and the momentum of that, each rank has a part of that no other has: so each
+// has a file of its own.
+static mics_keep keep_of_island(const mics_mesh *mesh, int32_t rank)
+{
+    const int32_t degree = mesh->sharding.optimizer, inside = rank % mesh->ranks;
+    mics_keep keep = {.files = mics_mesh_world(mesh),
+                      .file = rank,
+                      .part = inside / degree,
+                      .parts = mesh->ranks / degree,
+                      .to = -1,
+                      .from = -1};
+    if (mics_mesh_world(mesh) > mesh->ranks_per_node)
+        keep_partner(mesh, rank, &keep);
+    return keep;
+}
+
 // Ranks that are a multiple of O apart hold the same shard. O divides the ranks of a node, whose
 // ranks then hold every shard equally often, or is a multiple of them: each shard then lies in a node
 // once, and n / O nodes hold it.
@@ -282,12 +335,13 @@ mics_keep mics_mesh_keep(const mics_mesh *mesh, int32_t rank)
 {
     const int32_t degree = mesh->sharding.optimizer, per_node = mesh->ranks_per_node;
     mics_keep keep = {.parts = 1, .to = -1, .from = -1};
+    if (mesh->islands > 1)
+        return keep_of_island(mesh, rank);
     if (degree <= per_node) {
         keep.parts = per_node / degree;
         keep.part = rank % per_node / degree;
     } else if (degree == mesh->ranks) {
-        keep.to = (rank + per_node) % mesh->ranks;
-        keep.from = (rank - per_node + mesh->ranks) % mesh->ranks;
+        keep_partner(mesh, rank, &keep);
     }
     keep.files = degree * keep.parts;
     keep.file = rank % degree * keep.parts + keep.part;
@@ -302,7 +356,7 @@ mics_keep mics_mesh_keep(const mics_mesh *mesh, int32_t rank)
 const char *mics_group_text(mics_group_axis axis, mics_group_scope scope)
 {
     static const char *const texts[MICS_AXES][MICS_SCOPES] = {
-        [MICS_AXIS_WORLD] = SCOPES_OF("world"),
+        [MICS_AXIS_ISLAND] = SCOPES_OF("world"),
         [MICS_AXIS_PARTITION] = SCOPES_OF("partition group"),
         [MICS_AXIS_GRADIENT] = SCOPES_OF("gradient group"),
         [MICS_AXIS_OPTIMIZER] = SCOPES_OF("optimizer group"),
@@ -314,6 +368,8 @@ const char *mics_group_text(mics_group_axis axis, mics_group_scope scope)
         [MICS_AXIS_EXPERT_PARTITION] = SCOPES_OF("experts' partition group"),
         [MICS_AXIS_EXPERT_GRADIENT] = SCOPES_OF("experts' gradient group"),
         [MICS_AXIS_EXPERT_OPTIMIZER] = SCOPES_OF("experts' optimizer group"),
+        [MICS_AXIS_OUTER] = SCOPES_OF("islands"),
+        [MICS_AXIS_WORLD] = SCOPES_OF("all islands"),
     };
     return (unsigned)axis < MICS_AXES && (unsigned)scope < MICS_SCOPES ? texts[axis][scope]
                                                                        : "unknown group";
@@ -345,5 +401,8 @@ char *mics_mesh_name(const mics_mesh *mesh, char *text, size_t capacity)
     used = strlen(text);
     if (mesh->sequence > 1)
         snprintf(text + used, capacity - used, ", S = %d", (int)mesh->sequence);
+    used = strlen(text);
+    if (mesh->islands > 1)
+        snprintf(text + used, capacity - used, ", R = %d", (int)mesh->ranks);
     return text;
 }

@@ -187,6 +187,15 @@ typedef struct mics_preference_pairs {
 } mics_preference_pairs;
 
 // All kernels for one device, or one instruction set of the CPU.
+// Nesterov's step with the mean change as its gradient: g = message / weights, momentum = decay *
+// momentum + g, message = -lr * (g + decay * momentum). Without a momentum message /= weights.
+typedef struct mics_outer_step {
+    float *message, *momentum;
+    int64_t elems;
+    float weights; // sum of the islands', above 0
+    float lr, decay;
+} mics_outer_step;
+
 typedef struct mics_kernels {
     const char *name; // "cuda"; "avx512", "avx2", "generic"; those of bf16: "avx512 bf16" ...
     // (optional) On the CPU the kernels of the same instruction set whose `void *` tensors are
@@ -233,6 +242,19 @@ typedef struct mics_kernels {
     // bytes even.
     void (*hash)(const mics_exec *at, uint64_t *hash_out, const void *x, size_t bytes);
 
+    // ---- meetings of islands (schedule.h), on fp32 ----
+
+    // message[i] = weight * (anchor[i] - held[i]); without an anchor weight * held[i].
+    void (*meet_change)(const mics_exec *at, float *message, const float *anchor, const float *held,
+                        float weight, int64_t elems);
+    void (*meet_step)(const mics_exec *at, const mics_outer_step *step);
+    // anchor[i] += message[i]; held[i] = anchor[i].
+    void (*meet_adopt)(const mics_exec *at, float *held, float *anchor, const float *message,
+                       int64_t elems);
+    // As pack_int8 does with its residual, to bf16; of a residual that is not finite 0 stays.
+    void (*meet_round)(const mics_exec *at, uint16_t *packed, const float *values, float *residual,
+                       int64_t elems);
+
     // ---- communication dtypes (comm_dtype.h) ----
     // The CPU's alone: one thread, the same bits on every instruction set.
 
@@ -254,6 +276,10 @@ typedef struct mics_kernels {
     void (*unpack_int8)(float *values, const void *packed, int64_t elems);
     // sum[i] += what unpack_int8 gives.
     void (*add_int8)(float *sum, const void *packed, int64_t elems);
+    // The same of MICS_COMM_INT4.
+    void (*pack_int4)(void *packed, const float *values, float *residual, int64_t elems);
+    void (*unpack_int4)(float *values, const void *packed, int64_t elems);
+    void (*add_int4)(float *sum, const void *packed, int64_t elems);
 
     // ---- initial weights ----
     // The CPU's alone; the same bits on every instruction set.

@@ -12,7 +12,7 @@
  *
  * inline, for elements [begin, begin + elems) of the shard. `rounds`, whether parameters are wanted
  * in the same pass, and `narrow`, whether gradients are mics_elem, are constants where it is
- * inlined. Who has narrow gradients has parameters.
+ * inlined.
  */
 // As it stands: the formatter joins the pragma and the loop.
 // clang-format off
@@ -20,8 +20,10 @@
     static void update_block(const mics_optimizer_update *update, const name##_factors *by,        \
                              int64_t begin, int64_t elems)                                         \
     {                                                                                              \
-        if (update->rounded_grads)                                                                 \
+        if (update->rounded_grads && update->params)                                               \
             update_part(update, by, begin, elems, true, true);                                     \
+        else if (update->rounded_grads)                                                            \
+            update_part(update, by, begin, elems, false, true);                                    \
         else if (update->params)                                                                   \
             update_part(update, by, begin, elems, true, false);                                    \
         else                                                                                       \

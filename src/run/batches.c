@@ -51,10 +51,13 @@ static void cut_rows(const run_batches *self, const int32_t *rows, int64_t begin
     }
 }
 
-// No token counts. A step is held, so that all ranks come to its end and save the state before it.
+// No token counts. A step is held, so that all ranks come to its end and save the state before it. Of
+// several islands the rank fails: they have agreed as the step began.
 static mics_status give_up(run_batches *self, int32_t *inputs_out, int32_t *targets_out)
 {
     mics_engine *engine = self->context->engine;
+    if (self->trains && run_job_islands(self->context->job) > 1)
+        return MICS_ERR_IO;
     fill_rows(self, 0, self->own, inputs_out, targets_out);
     self->gave_up = true;
     if (!self->trains) // who validates asks all ranks

@@ -21,13 +21,25 @@ typedef struct run_context {
     const mics_checkpoint_losses *recent; // a part of the state: saved and loaded with it
     run_reports *reports;                 // open on rank 0 alone
     run_saving *saving;                   // for states that go to quarantine
-    // By unit that is saved: this rank's largest parameter in what it began with and has saved.
+    // By shard that is saved: this rank's largest parameter in what it began with and has saved.
     _Atomic float *largest;
 } run_context;
 
 static inline bool run_is_rank_0(const run_context *context)
 {
     return context->rank->comm->rank == 0;
+}
+
+/* The island that this rank is of. */
+static inline int32_t run_island(const run_context *context)
+{
+    return context->rank->comm->rank / context->job->schedule->spec.mesh.ranks;
+}
+
+/* Whether this is the rank that speaks for its island. */
+static inline bool run_is_first_of_island(const run_context *context)
+{
+    return context->rank->comm->rank % context->job->schedule->spec.mesh.ranks == 0;
 }
 
 /* Whether this is the rank that does what is its process'. */

@@ -17,6 +17,11 @@ const mics_run *mics_job_run(const mics_job *job)
     return job->run;
 }
 
+const char *mics_job_out(const mics_job *job)
+{
+    return job->run->out;
+}
+
 const mics_model *mics_job_model(const mics_job *job)
 {
     return job->model;

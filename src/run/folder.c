@@ -115,8 +115,9 @@ static mics_status check_name(mics_memory *memory, const char *out, const char *
 // somebody else's.
 static mics_status check_foreign(mics_memory *memory, const char *out)
 {
-    static const char *const names[] = {"resolved.json", "run-id",       "metrics.jsonl",
-                                        "trace.json",    "products.bin", "checkpoints/latest"};
+    static const char *const names[] = {"resolved.json",     "about.json", "run-id",
+                                        "metrics.jsonl",     "trace.json", "products.bin",
+                                        "checkpoints/latest"};
     char *metrics = NULL;
     MICS_TRY(mics_file_join(memory, out, "metrics.jsonl", &metrics));
     const bool ours = is_metrics(metrics);
@@ -210,7 +211,7 @@ static bool has_name(mics_memory *memory, const char *folder, const char *name)
 void run_folder_forget(mics_memory *memory, const char *path, const run_folder *out)
 {
     static const char *const names[] = {"run-id", "metrics.jsonl", "trace.json", "checkpoints"};
-    static const char *const ours[] = {"resolved.json", "lock"};
+    static const char *const ours[] = {"resolved.json", "about.json", "lock"};
     char *name = NULL;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (has_name(memory, path, names[i]))

@@ -15,8 +15,13 @@ run_action run_guard_step(const run_rules *rules, const run_evidence *known)
     const bool good = verdict == MICS_VERDICT_UPDATED || verdict == MICS_VERDICT_OVERFLOW ||
                       verdict == MICS_VERDICT_EMPTY;
     const bool stops = strcmp(rules->on_spike, "stop") == 0;
+    const bool ends = known->impossible || (verdict == MICS_VERDICT_SPIKE && stops);
     if (verdict == MICS_VERDICT_HELD)
         return RUN_HOLD;
+    if (rules->apart)
+        return ends || verdict == MICS_VERDICT_DIVERGED || verdict == MICS_VERDICT_FLIPPED
+                   ? RUN_GIVE_UP
+                   : RUN_ACCEPT;
     if (verdict == MICS_VERDICT_FLIPPED) // whatever a second attempt gave
         return known->compared ? RUN_GO_BACK : RUN_COMPARE;
     if (good && !known->impossible)
@@ -30,7 +35,7 @@ run_action run_guard_step(const run_rules *rules, const run_evidence *known)
                                                                            : RUN_GO_BACK;
     if (!known->again && rules->recheck && rules->repeats)
         return RUN_RECHECK;
-    return known->impossible || (verdict == MICS_VERDICT_SPIKE && stops) ? RUN_GIVE_UP : RUN_ACCEPT;
+    return ends ? RUN_GIVE_UP : RUN_ACCEPT;
 }
 
 // Whether the same replicas differ again since the same state: then it is no accident.

@@ -22,6 +22,7 @@ typedef struct run_rules {
     double spike_zscore;
     bool recheck;
     bool repeats; // a step can be run again with the same bits
+    bool apart;   // other islands train on meanwhile: nothing is compared or run again with them
 } run_rules;
 
 // What is known of a step.

@@ -390,6 +390,7 @@ mics_status run_job_write_resolved(mics_job *job)
         return MICS_OK;
     MICS_TRY(
         mics_file_replace(job->memory, out, "resolved.json", job->run_json, strlen(job->run_json)));
+    MICS_TRY(run_job_write_about(job));
     return mics_file_sync_dir(out);
 }
 

@@ -117,9 +117,13 @@ mics_status run_job_open_schedule(mics_job *job);
  * first process writes: the folder, its lock and its token cache. */
 mics_status run_job_open_data(mics_job *job);
 
-/* Writes OUT/resolved.json, and keeps its text for checkpoints: again, once run.collectives is
- * settled. */
+/* Writes OUT/resolved.json, whose text it keeps for checkpoints, and OUT/about.json: again, once
+ * run.collectives is settled. */
 mics_status run_job_write_resolved(mics_job *job);
+
+/* report/about.c: writes OUT/about.json, for who looks at the run from elsewhere (io/report/page.h):
+ * the machine of rank 0, and what the schedule predicts. */
+mics_status run_job_write_about(const mics_job *job);
 
 /* Closes what was opened; the job itself is left, with its run, and can be opened again. */
 void run_job_close_parts(mics_job *job);
@@ -134,6 +138,12 @@ static inline int64_t run_job_sequence(const mics_job *job)
 static inline int32_t run_job_data_ranks(const mics_job *job)
 {
     return job->budget.ranks / job->run->sequence;
+}
+
+/* Islands that train by themselves, and meet; 1 without local steps. */
+static inline int32_t run_job_islands(const mics_job *job)
+{
+    return job->schedule->spec.mesh.islands;
 }
 
 /* Where a step of the phase ends. */

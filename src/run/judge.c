@@ -20,6 +20,7 @@ mics_status run_judge_open(run_judge *judge, const run_context *context)
         .recheck = run->recheck,
         // What int8 lost of gradients changes with each step.
         .repeats = context->job->schedule->residual_elems == 0,
+        .apart = run_job_islands(context->job) > 1,
     };
     if (!run->recheck)
         return MICS_OK;
@@ -46,7 +47,7 @@ mics_step_limits run_judge_limits(const run_judge *judge)
 static void warn_spike(const run_judge *judge, int64_t step, double loss, const char *then)
 {
     const run_spread spread = run_guard_spread(&judge->recent);
-    if (run_is_rank_0(judge->context))
+    if (run_is_first_of_island(judge->context))
         mics_log(MICS_LOG_WARNING,
                  "step %lld: loss %g is %.1f standard deviations above the mean of the steps "
                  "before, %g (run.spike_zscore %g)%s",
@@ -140,9 +141,13 @@ static mics_status give_up(run_judge *judge, int64_t step, const mics_step_resul
     mics_engine_explain(judge->context->engine, what, sizeof what);
     if (spike)
         warn_spike(judge, step, result->loss, "");
-    MICS_TRY(run_quarantine_save(judge->context, step - 1, where, sizeof where));
-    if (!run_is_rank_0(judge->context))
+    if (!judge->rules.apart)
+        MICS_TRY(run_quarantine_save(judge->context, step - 1, where, sizeof where));
+    if (!run_is_first_of_island(judge->context))
         return MICS_ERR_NUMERIC;
+    if (judge->rules.apart)
+        again = "; an island cannot go back by itself: --resume auto resumes from the newest "
+                "checkpoint";
     if (judge->rules.recheck && !judge->known.again)
         again = "; it cannot be run again, as int8 (run.comm_dtype) keeps what it lost";
     return mics_fail(MICS_ERR_NUMERIC, "%s%s%s%s%s", what,

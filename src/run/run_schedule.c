@@ -39,6 +39,7 @@ mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mi
         .param_persistence_threshold = run->param_persistence_threshold,
         .coalesce_below = run->coalesce_below,
         .params_dtype = run->params_dtype,
+        .delta_sync = run->delta_sync,
         .grads_dtype = run->grads_dtype,
         .boundary_dtype = run->boundary_dtype,
         .share_params = run->share_params && budget->shares,
@@ -50,11 +51,14 @@ mics_status run_schedule_make(mics_memory *memory, const mics_run *run, const mi
         .state_dtype = run->state_dtype,
         .rounded_sums = run->rounded_sums,
         .preference = run->preference,
+        .outer = run->outer_ranks > 0 ? run->outer : (mics_outer){0},
     };
     choose_collectives(run, &spec);
     MICS_TRY(mics_mesh_init(budget->ranks, budget->nodes, run->sharding, &spec.mesh));
     MICS_TRY(mics_mesh_spread_experts(&spec.mesh, run->experts));
     MICS_TRY(mics_mesh_cut_sequences(&spec.mesh, run->sequence));
+    if (run->outer_ranks > 0)
+        MICS_TRY(mics_mesh_part_islands(&spec.mesh, run->outer_ranks));
     spec.early_gathers = gathers_early(run, &spec);
     return mics_schedule_open(memory, &spec, schedule_out);
 }

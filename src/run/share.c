@@ -22,14 +22,16 @@ static int64_t cut(int64_t elems, int64_t parts, int64_t part)
 
 size_t run_share_copy_bytes(const mics_schedule *schedule, int32_t states)
 {
-    const mics_sharding *all = &schedule->spec.mesh.sharding;
-    const int64_t replicas = schedule->spec.mesh.ranks / all->optimizer;
-    int64_t elems = 0;
+    const mics_mesh *mesh = &schedule->spec.mesh;
+    const int64_t replicas = mesh->ranks / mesh->sharding.optimizer;
+    int64_t elems = 0, met = 0;
     for (int32_t u = 0; u < schedule->spec.model->unit_count; u++) {
-        if (mics_schedule_trains(schedule, u))
-            elems += cut(schedule->padded_elems[u] / schedule->sharding[u].optimizer, replicas, 1);
+        if (!mics_schedule_trains(schedule, u))
+            continue;
+        elems += cut(schedule->padded_elems[u] / schedule->sharding[u].optimizer, replicas, 1);
+        met += schedule->padded_elems[u] / (mics_schedule_unit_ranks(schedule, u) * mesh->islands);
     }
-    return (size_t)(elems * (1 + states)) * sizeof(float);
+    return (size_t)(elems * (1 + states) + (mesh->islands > 1 ? 2 * met : 0)) * sizeof(float);
 }
 
 static void add_state(mics_optimizer_shard *shard, const char *name, const float *data)
@@ -38,12 +40,30 @@ static void add_state(mics_optimizer_shard *shard, const char *name, const float
         (mics_shard_state){.name = name, .dtype = MICS_DTYPE_FP32, .data = data};
 }
 
-int32_t run_share_units(const mics_model *model)
+int32_t run_share_count(const mics_job *job)
 {
     int32_t count = 0;
-    for (int32_t unit = 0; unit < model->unit_count; unit++)
-        count += !model->units[unit].frozen;
-    return count;
+    for (int32_t unit = 0; unit < job->model->unit_count; unit++)
+        count += !job->model->units[unit].frozen;
+    return run_job_islands(job) > 1 ? 2 * count : count;
+}
+
+// Of all islands each rank has 1 / n of what they agreed on, in order: so it is written once.
+static void add_agreed(const run_context *context, mics_optimizer_shard *shards)
+{
+    const mics_model *model = context->job->model;
+    for (int32_t unit = 0; unit < model->unit_count; unit++) {
+        if (model->units[unit].frozen)
+            continue;
+        const mics_engine_outer_shard met = mics_engine_outer_shard_get(context->engine, unit);
+        mics_optimizer_shard *shard = shards++;
+        *shard = (mics_optimizer_shard){.unit = model->units[unit].name,
+                                        .unit_elems = model->units[unit].elems,
+                                        .begin = met.met.begin,
+                                        .end = met.met.end};
+        add_state(shard, MICS_STATE_PARAM, met.anchor + (met.met.begin - met.range.begin));
+        add_state(shard, MICS_STATE_OUTER_MOMENTUM, met.momentum);
+    }
 }
 
 void run_share_fill(const run_context *context, int64_t part, int64_t parts,
@@ -51,6 +71,8 @@ void run_share_fill(const run_context *context, int64_t part, int64_t parts,
 {
     const mics_model *model = context->job->model;
     const mics_optimizer_def *def = mics_optimizer_def_get(context->job->run->optimizer.kind);
+    const bool several = run_job_islands(context->job) > 1;
+    const int32_t island = run_island(context);
     int32_t count = 0;
     for (int32_t unit = 0; unit < model->unit_count; unit++) {
         if (model->units[unit].frozen)
@@ -61,6 +83,7 @@ void run_share_fill(const run_context *context, int64_t part, int64_t parts,
         const int64_t from = cut(elems, parts, part);
         mics_optimizer_shard *shard = &shards[count++];
         *shard = (mics_optimizer_shard){.unit = model->units[unit].name,
+                                        .of_island = several ? 1 + island : 0,
                                         .unit_elems = model->units[unit].elems,
                                         .begin = owned.range.begin + from,
                                         .end = owned.range.begin + cut(elems, parts, part + 1)};
@@ -68,6 +91,25 @@ void run_share_fill(const run_context *context, int64_t part, int64_t parts,
         for (int32_t state = 0; state < def->states; state++)
             add_state(shard, def->state_names[state], owned.states[state] + from);
     }
+    if (several)
+        add_agreed(context, shards + count);
+}
+
+static mics_checkpoint_outer outer_of(const run_context *context, int64_t *counted_out)
+{
+    const mics_outer_state state = mics_engine_outer_state(context->engine);
+    const mics_outer *outer = &context->job->schedule->spec.outer;
+    if (state.islands == 1)
+        return (mics_checkpoint_outer){.islands = 0};
+    for (int32_t i = 0; i < state.windows * state.islands; i++)
+        counted_out[i] = state.counted[i];
+    return (mics_checkpoint_outer){.islands = state.islands,
+                                   .every = outer->every,
+                                   .fragments = outer->fragments,
+                                   .overlap_steps = outer->overlap_steps,
+                                   .met = *state.met,
+                                   .counted = counted_out,
+                                   .windows = state.windows};
 }
 
 static mics_checkpoint_scaler scaler_of(const mics_engine *engine)
@@ -80,7 +122,7 @@ static mics_checkpoint_scaler scaler_of(const mics_engine *engine)
                                     .hysteresis = scaler.hysteresis};
 }
 
-mics_checkpoint_meta run_share_meta(const run_context *context, int64_t step)
+mics_checkpoint_meta run_share_meta(const run_context *context, int64_t step, int64_t *counted)
 {
     const mics_job *job = context->job;
     const mics_run *run = job->run;
@@ -104,6 +146,7 @@ mics_checkpoint_meta run_share_meta(const run_context *context, int64_t step)
         .layered_micro_steps =
             mics_schedule_layered_micro_steps(run->micro_steps, run->layered_micro_steps),
         .recent = *context->recent,
+        .outer = outer_of(context, counted),
     };
     if (job->run->precision == MICS_RUN_PRECISION_FP16)
         meta.scaler = scaler_of(context->engine);
@@ -118,19 +161,19 @@ mics_checkpoint_meta run_share_meta(const run_context *context, int64_t step)
 
 mics_status run_share_open(const run_context *context, _Atomic float **largest_out)
 {
-    const mics_model *model = context->job->model;
-    int32_t count = 0;
-    MICS_TRY(MICS_NEW(context->rank->memory, run_share_units(model), largest_out));
-    for (int32_t unit = 0; unit < model->unit_count; unit++) {
-        if (model->units[unit].frozen)
-            continue;
-        const mics_engine_optimizer_shard owned =
-            mics_engine_optimizer_shard_get(context->engine, unit);
+    const int32_t count = run_share_count(context->job);
+    mics_memory *memory = context->rank->memory;
+    mics_optimizer_shard *shards = NULL;
+    MICS_TRY(MICS_NEW(memory, count, largest_out));
+    MICS_TRY(MICS_NEW(memory, count, &shards));
+    run_share_fill(context, 0, 1, shards);
+    for (int32_t i = 0; i < count; i++) {
         float largest = 0;
-        (void)mics_magnitude_find(owned.params, owned.range.end - owned.range.begin, FLT_MAX,
-                                  &largest);
-        atomic_store(&(*largest_out)[count++], largest);
+        (void)mics_magnitude_find(shards[i].states[0].data, shards[i].end - shards[i].begin,
+                                  FLT_MAX, &largest);
+        atomic_store(&(*largest_out)[i], largest);
     }
+    mics_free(memory, shards);
     return MICS_OK;
 }
 
@@ -154,7 +197,7 @@ static mics_status check_state(const mics_optimizer_shard *shard, int32_t index,
 mics_status run_share_check_numbers(const run_context *context, const mics_optimizer_shard *shards,
                                     int64_t step)
 {
-    for (int32_t u = 0; u < run_share_units(context->job->model); u++) {
+    for (int32_t u = 0; u < run_share_count(context->job); u++) {
         const float before = atomic_load(&context->largest[u]);
         float largest = before, other = 0;
         for (int32_t s = 0; s < shards[u].state_count; s++)

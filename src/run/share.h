@@ -9,11 +9,13 @@
  * the largest of all ranks. Pure. */
 size_t run_share_copy_bytes(const mics_schedule *schedule, int32_t states);
 
-/* Units that are saved: those that train, in the model's order. Pure. */
-int32_t run_share_units(const mics_model *model);
+/* Shards that a rank saves: one of each unit that trains, in the model's order; of several islands of
+ * their own states, and then as many of what all agreed on. Pure. */
+int32_t run_share_count(const mics_job *job);
 
-/* Fills `shards`, by unit that is saved, with one of `parts` equal parts of what this rank owns, as the engine has
- * it on the host (mics_engine_download, until mics_engine_release). */
+/* Fills `shards` with one of `parts` equal parts of what this rank owns, as the engine has it on the
+ * host (mics_engine_download, until mics_engine_release); of what islands agreed on with the rank's
+ * own part. */
 void run_share_fill(const run_context *context, int64_t part, int64_t parts,
                     mics_optimizer_shard *shards);
 
@@ -21,14 +23,16 @@ void run_share_fill(const run_context *context, int64_t part, int64_t parts,
  * Returns: MICS_OK; MICS_ERR_MEMORY.     Owns: the caller frees *largest_out with mics_free. */
 mics_status run_share_open(const run_context *context, _Atomic float **largest_out);
 
-/* Whether all numbers of `shards`, by unit that is saved, are what a save may hold: finite, and no larger than they
+/* Whether all numbers of `shards` are what a save may hold: finite, and no larger than they
  * can be (magnitude.h) behind what was saved before.
  * Returns: MICS_OK; MICS_ERR_NUMERIC, logged with the element of which unit is not.  Threads: any. */
 mics_status run_share_check_numbers(const run_context *context, const mics_optimizer_shard *shards,
                                     int64_t step);
 
-/* What is saved with a step. */
-mics_checkpoint_meta run_share_meta(const run_context *context, int64_t step);
+/* What is saved with a step, by the rank, between steps where there are several islands.
+ *
+ * counted: (windows, islands) of mics_outer_state, filled, and borrowed by the result; NULL: one island. */
+mics_checkpoint_meta run_share_meta(const run_context *context, int64_t step, int64_t *counted);
 
 // What is known of the time that a stop leaves.
 typedef struct run_deadline {

@@ -339,7 +339,9 @@ static void suggest_sequence(search *self)
     char words[96];
     mics_run as = *self->run;
     const int64_t length = mics_run_length(&as, self->model->positions);
-    const int32_t per_node = self->budget->ranks / self->budget->nodes, before = as.sequence;
+    const mics_run_island island =
+        mics_run_island_of(&as, self->budget->ranks, self->budget->nodes);
+    const int32_t per_node = island.ranks / island.nodes, before = as.sequence;
     while (++as.sequence <= per_node && self->run->micro_steps <= INT32_MAX / per_node) {
         const int32_t p = as.sharding.params, s = as.sequence;
         if (per_node % s != 0 || s % before != 0 || (p % s != 0 && s % p != 0) || length % s != 0)
@@ -396,7 +398,8 @@ static void suggest_all(search *self, size_t needed)
 {
     char words[128];
     const mics_run *run = self->run;
-    const run_budget *budget = self->budget;
+    const mics_run_island island =
+        mics_run_island_of(run, self->budget->ranks, self->budget->nodes);
     suggest_limit(self, needed);
     mics_run as = *run;
     as.prefetch = 0;
@@ -412,8 +415,8 @@ static void suggest_all(search *self, size_t needed)
         suggest(self, &as, "run.layered_micro_steps 1");
     as = *run;
     for (int32_t index = 0;
-         mics_sharding_candidate(budget->ranks, budget->nodes, index, &as.sharding) &&
-         budget->ranks / as.sharding.params >= run->min_replicas;
+         mics_sharding_candidate(island.ranks, island.nodes, index, &as.sharding) &&
+         island.ranks / as.sharding.params >= run->min_replicas;
          index++) {
         int32_t p = as.sharding.params;
         snprintf(words, sizeof words,
@@ -426,7 +429,7 @@ static void suggest_all(search *self, size_t needed)
     suggest_offload(self);
     if (!suggest_micro_batch(self, *run, "") && run->preference.kind == MICS_PREFERENCE_NONE)
         suggest_sequence(self);
-    as.sharding = (mics_sharding){budget->ranks, budget->ranks, budget->ranks};
+    as.sharding = (mics_sharding){island.ranks, island.ranks, island.ranks};
     as.recompute = mics_recompute_all(true);
     as.layered_micro_steps = 1;
     if (self->text[0] != '\0' && run->min_replicas == 1)

@@ -128,6 +128,20 @@ static run_need need_of(run_trainer *self, const run_follower_row *row)
                                         : RUN_NEEDS_NOTHING;
 }
 
+// Several islands meet where the run or a phase ends, and know all of a step with which a call ends.
+static mics_status complete_for(run_trainer *self, run_need need)
+{
+    const mics_job *job = self->context.job;
+    const bool several = run_job_islands(job) > 1;
+    const int64_t step = self->step.number;
+    self->step.meets = several && step == mics_run_phase_end(job->run);
+    if (self->step.meets)
+        return mics_engine_meet(self->context.engine);
+    return need > RUN_NEEDS_NOTHING || (several && step == job->train_until)
+               ? mics_engine_complete(self->context.engine)
+               : MICS_OK;
+}
+
 // A step is done. If its state is read after it, it is completed first, so that the time and bytes of
 // that are in its metrics. A step lasts from the end of the one before to its own, so that steps
 // leave no time between them; the engine's own figure begins with its list.
@@ -144,8 +158,7 @@ static mics_status complete_step(run_trainer *self)
         const run_need own = need_of(self, row);
         need = own > need ? own : need;
     }
-    if (need > RUN_NEEDS_NOTHING)
-        MICS_TRY(mics_engine_complete(self->context.engine));
+    MICS_TRY(complete_for(self, need));
     step->complete_us = mics_clock_us() - complete_us - (step->copy_us - copy_us);
     step->completions = mics_engine_take_completions(self->context.engine);
     self->begin_us = mics_clock_us();
@@ -198,7 +211,10 @@ static mics_status follow(run_trainer *self)
         MICS_TRY(provide(self, need));
         if (row->follower->after_step == NULL || self->progress.step != self->step.number)
             continue;
-        run_saving_allow_reading(&self->followers.saving, need == RUN_NEEDS_STATE);
+        // What islands agreed on takes the place of the state, while that is evaluated.
+        run_saving_allow_reading(&self->followers.saving,
+                                 need == RUN_NEEDS_STATE &&
+                                     run_job_islands(self->context.job) == 1);
         const mics_status status = row->follower->after_step(state_of(self, row), &self->step);
         run_saving_allow_reading(&self->followers.saving, false);
         MICS_TRY(status);
@@ -268,6 +284,9 @@ static mics_status recover(run_trainer *self, int64_t step, const mics_divergenc
     run_saver_changes(&self->followers.saving.saver, true);
     if (action == RUN_REPAIR)
         MICS_TRY(run_replicas_repair(replicas, what, &done));
+    if (!done && run_job_islands(self->context.job) > 1)
+        return run_rewind_fail(&self->context, what,
+                               "with local steps (outer) a run does not go back by itself");
     if (!done)
         MICS_TRY(rewind_to_agreed(self, what));
     run_saver_changes(&self->followers.saving.saver, false);
@@ -314,13 +333,15 @@ static mics_status measure_memory(run_trainer *self)
 
 static mics_status end(run_trainer *self, mics_status status)
 {
-    if (status == MICS_ERR_NUMERIC) // what is being saved was good
+    // Numbers of a step are those of an island: others may not know.
+    const bool found = status == MICS_ERR_NUMERIC && run_job_islands(self->context.job) == 1;
+    if (found) // what is being saved was good
         (void)run_saving_settle(&self->followers.saving);
     if (status == MICS_OK || status == MICS_ERR_INTERRUPTED)
         MICS_TRY(measure_memory(self));
     // Every rank was told to stop, or found the same numbers, so nobody waits for another.
-    self->context.rank->agreed = status == MICS_ERR_INTERRUPTED || status == MICS_ERR_NUMERIC ||
-                                 (self->step.told & RUN_SENDS_UNREADABLE) != 0;
+    self->context.rank->agreed =
+        status == MICS_ERR_INTERRUPTED || found || (self->step.told & RUN_SENDS_UNREADABLE) != 0;
     return status;
 }
 

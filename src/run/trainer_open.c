@@ -27,6 +27,8 @@ static mics_status open_engine(run_trainer *self)
         .optimizer = run->optimizer,
         .other_rate = run->other_rate,
         .clip = (float)run->clip,
+        .outer_lr = (float)run->outer_lr,
+        .outer_momentum = (float)run->outer_momentum,
         .seed = run->seed,
         .scrub_every = run->scrub_every,
         .before_update = run_trainer_before_update,
@@ -41,7 +43,8 @@ static mics_status open_engine(run_trainer *self)
 
 static mics_status fill_start(run_trainer *self)
 {
-    return run_restore_fill(&self->context, NULL, &self->judge.recent);
+    MICS_TRY(run_restore_fill(&self->context, NULL, &self->judge.recent));
+    return mics_engine_set_anchors(self->context.engine);
 }
 
 static mics_status fill_state(run_trainer *self)

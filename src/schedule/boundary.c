@@ -33,6 +33,7 @@
 #include "schedule/boundary.h"
 #include "schedule/collectives.h"
 #include "schedule/listing.h"
+#include "schedule/meeting_steps.h"
 #include "schedule/owners.h"
 
 // Whether a unit may share a message.
@@ -95,11 +96,6 @@ static int32_t gather_members(const builder *b, const int32_t *listed, int32_t u
     return count;
 }
 
-static bool is_training(const builder *b)
-{
-    return b->list == &b->schedule->lists[MICS_PHASE_TRAIN];
-}
-
 // A gather at the head of the list, of `unit` and those that share its message: `listed`, by unit,
 // then says where it is. A parameter sync is behind their updates.
 static mics_status list_at_head(builder *b, mics_step_kind kind, int32_t unit, int32_t *listed)
@@ -117,6 +113,8 @@ static mics_status list_at_head(builder *b, mics_step_kind kind, int32_t unit, i
         for (int32_t i = 0; kind == MICS_STEP_PARAM_SYNC && i < count; i++)
             wait_on(b, &step, b->updated[units[i]]);
         wait_on(b, &step, index);
+        if (step.coded)
+            MICS_TRY(add_step(b, sizes_step(&step), &index));
         MICS_TRY(add_step(b, step, &index));
     }
     for (int32_t i = 0; i < count; i++)
@@ -148,7 +146,7 @@ bool mics_schedule_early_by_rule(const mics_schedule_spec *spec)
 {
     const mics_mesh *mesh = &spec->mesh;
     const mics_sharding *s = &mesh->sharding;
-    const int64_t per_node = mesh->ranks_per_node, nodes = mesh->ranks / per_node,
+    const int64_t per_node = mesh->ranks_per_node, nodes = mics_mesh_nodes(mesh),
                   of_shard = s->optimizer / per_node;
     const bool rounds =
         spec->precision != MICS_PRECISION_FP32 || spec->params_dtype.inter != MICS_COMM_FP32;
@@ -207,7 +205,8 @@ static mics_status list_round(builder *b, const int32_t *units, int32_t count, i
     return MICS_OK;
 }
 
-// The updates of a unit and of all others of its round, behind `before` (-1: nothing).
+// The updates of a unit and of all others of its round, behind `before` (-1: nothing). Deferred ones
+// are followed by what the units' meetings have to do there.
 static mics_status list_updates(builder *b, int32_t unit, int32_t before)
 {
     const mics_round round = b->schedule->rounds[unit];
@@ -225,7 +224,7 @@ static mics_status list_updates(builder *b, int32_t unit, int32_t before)
         wait_on(b, &update, orthogonal);
         MICS_TRY(add_step(b, update, &b->updated[units[i]]));
     }
-    return MICS_OK;
+    return defers_updates(b) ? list_meetings(b, units, count) : MICS_OK;
 }
 
 mics_status list_deferred_update(builder *b, int32_t unit)
@@ -321,11 +320,14 @@ mics_status list_boundary(builder *b)
     mics_step norm = blank_step(MICS_STEP_NORM, -1, -1);
     for (size_t i = 0; i < sizeof b->coalescing / sizeof b->coalescing[0]; i++)
         MICS_TRY(list_coalesced(b, &b->coalescing[i]));
+    MICS_TRY(list_meetings_beside(b, b->pass_count));
     wait_on_all(b, &norm, b->newest);
     MICS_TRY(add_step(b, norm, &index));
     MICS_TRY(list_agreement(b, &agree));
+    MICS_TRY(list_adoptions(b, agree));
     for (int32_t unit = 0; unit < b->schedule->spec.model->unit_count; unit++) {
-        if (!defers_updates(b) && b->updated[unit] < 0 && mics_schedule_trains(b->schedule, unit))
+        if (!defers_updates(b) && b->updated[unit] < agree &&
+            mics_schedule_trains(b->schedule, unit))
             MICS_TRY(list_updates(b, unit, agree));
     }
     return MICS_OK;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "mics/core/schedule.h"
+#include "schedule/meetings.h"
 #include "schedule/slots.h"
 
 // One computation of one unit.
@@ -13,7 +14,8 @@ typedef struct pass {
     int32_t in_flight;
     int32_t visit; // a unit's passes in a row, one a micro-batch in flight, are one visit
     bool backward;
-    bool last; // of its visit
+    bool last;    // of its visit
+    double flops; // of all passes before it
 } pass;
 
 // Units that a computation touches.
@@ -57,6 +59,19 @@ typedef struct late_reduction {
     pass of;        // the backward that wrote the gradient
 } late_reduction;
 
+// A unit's meeting in the making.
+typedef struct unit_meeting {
+    mics_step_kind newest;        // MICS_STEP_KINDS: it has not begun
+    int32_t last[MEETING_STATES]; // newest step, by state; -1: none
+    double begun;                 // FLOPs before its sum
+} unit_meeting;
+
+// Units that meet in the same lists.
+typedef struct meeting_window {
+    double elems, begun; // all, and the share of them whose sum is listed
+    double begin;        // FLOPs before the first one's change; -1: none yet
+} meeting_window;
+
 typedef struct builder {
     mics_schedule *schedule;
     unit_facts *facts; // by unit
@@ -66,15 +81,19 @@ typedef struct builder {
     slot_pool params, grads; // by unit; by grad_key
     pass *passes;
     int32_t pass_count;
-    int32_t gathered;      // passes whose gathers are listed
-    int32_t brought;       // passes whose replica gathers are listed
-    int32_t *ready;        // by unit: the step that made its whole values readable; -1: none
-    int32_t *synced;       // by unit: its param sync; -1: none
-    int32_t *brought_back; // by unit: its replica gather; -1: none
-    int32_t *updated;      // by unit: its update, at the head of the list; -1: none
-    int32_t *last_writer;  // by unit: newest backward that wrote its gradient
-    int32_t *last_reduced; // by unit: newest reduction into its accumulator; -1: none
-    int32_t *ends_with;    // by unit: whose backward writes its gradient last
+    double flops;            // of all
+    int32_t gathered;        // passes whose gathers are listed
+    int32_t brought;         // passes whose replica gathers are listed
+    int32_t *ready;          // by unit: the step that made its whole values readable; -1: none
+    int32_t *synced;         // by unit: its param sync; -1: none
+    int32_t *brought_back;   // by unit: its replica gather; -1: none
+    int32_t *updated;        // by unit: the newest step that changed its masters; -1: none
+    int32_t *last_writer;    // by unit: newest backward that wrote its gradient
+    int32_t *last_reduced;   // by unit: newest reduction into its accumulator; -1: none
+    int32_t *ends_with;      // by unit: whose backward writes its gradient last
+    unit_meeting *meetings;  // by unit
+    meeting_window *windows; // by number
+    int32_t world_agreed;    // AGREE_WORLD; -1: none
     int32_t newest[MICS_STREAMS];
     int32_t *copied; // by unit, by micro-batch in flight: the newest copy of its block; -1: none
     late_reduction late[MICS_STEP_USES]; // their inter-node stages are not listed yet
@@ -86,6 +105,11 @@ typedef struct builder {
 static inline const mics_unit *unit_of(const builder *b, int32_t unit)
 {
     return &b->schedule->spec.model->units[unit];
+}
+
+static inline bool is_training(const builder *b)
+{
+    return b->list == &b->schedule->lists[MICS_PHASE_TRAIN];
 }
 
 static inline const mics_sharding *sharding_of(const builder *b, int32_t unit)

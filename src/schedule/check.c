@@ -48,7 +48,7 @@ static mics_status check_dtypes(const mics_schedule_spec *spec)
                          "parameters are gathered as bf16 inside nodes and as fp32 between them; "
                          "over %d ranks, %d a node, take bf16 between nodes too",
                          (int)spec->mesh.sharding.params, (int)spec->mesh.ranks_per_node);
-    if ((unsigned)hop.intra >= MICS_COMM_DTYPES || (unsigned)hop.inter >= MICS_COMM_DTYPES)
+    if ((unsigned)hop.intra > MICS_COMM_INT8 || (unsigned)hop.inter > MICS_COMM_INT8)
         return mics_fail(MICS_ERR_INVALID, "the second hop goes as fp32, bf16 or int8");
     if ((unsigned)spec->precision >= MICS_PRECISIONS)
         return mics_fail(MICS_ERR_INVALID, "numbers are held as fp32 or mixed");
@@ -92,7 +92,7 @@ static mics_status check_sizes(const mics_schedule_spec *spec)
         in_flight_count * (double)spec->batch.sequences * (double)spec->batch.length;
     double params = 0, width = 0, widest = 0;
     for (int32_t u = 0; u < model->unit_count; u++) {
-        params += (double)model->units[u].elems + 32.0 * spec->mesh.ranks;
+        params += (double)model->units[u].elems + 32.0 * mics_mesh_world(&spec->mesh);
         for (int32_t t = 0; t < model->units[u].tensor_count; t++) {
             const mics_tensor *tensor = &model->units[u].tensors[t];
             const double own = (tensor->wide ? 2 : 1) * (double)tensor->width + 32;
@@ -145,6 +145,51 @@ static mics_status check_early(const mics_schedule_spec *spec)
                      "replica gathers can be early where the optimizer's %d of %d ranks leave "
                      "replicas and sums are sent as fp32, without all_reduces",
                      (int)spec->mesh.sharding.optimizer, (int)spec->mesh.ranks);
+}
+
+// Units that meet.
+static int32_t trained_units(const mics_model *model)
+{
+    int32_t count = 0;
+    for (int32_t u = 0; u < model->unit_count; u++)
+        count += !model->units[u].frozen && model->units[u].param_count > 0;
+    return count;
+}
+
+static mics_status check_outer(const mics_schedule_spec *spec)
+{
+    const mics_outer *outer = &spec->outer;
+    const int32_t islands = spec->mesh.islands, units = trained_units(spec->model);
+    if (outer->every < 0 || (outer->every > 0) != (islands > 1))
+        return mics_fail(MICS_ERR_INVALID,
+                         "%d islands of %d ranks that meet every %d steps: several islands meet at "
+                         "least every so many steps, and one has nobody to meet (outer.every 0)",
+                         (int)islands, (int)spec->mesh.ranks, (int)outer->every);
+    if (outer->every == 0)
+        return MICS_OK;
+    const int32_t fragments = units < outer->every ? units : outer->every;
+    const int32_t periods = INT32_MAX / outer->every;
+    if (outer->fragments < 1 || outer->fragments > fragments || outer->overlap_steps < 0 ||
+        outer->overlap_steps > outer->every || outer->moments_every < 0 ||
+        outer->moments_every > periods || (unsigned)outer->dtype >= MICS_COMM_DTYPES)
+        return mics_fail(
+            MICS_ERR_INVALID,
+            "outer: fragments %d of 1 to %d (units that train, steps between meetings), "
+            "overlap_steps %d of 0 (forward waits) to %d, moments_every %d of 0 (never) "
+            "to %d, dtype %s of fp32, bf16, int8 or int4",
+            (int)outer->fragments, (int)fragments, (int)outer->overlap_steps, (int)outer->every,
+            (int)outer->moments_every, (int)periods, mics_comm_dtype_text(outer->dtype));
+    if (outer->moments_every > 0 && spec->state_dtype != MICS_STATE_FP32)
+        return mics_fail(MICS_ERR_INVALID,
+                         "outer.moments_every %d: states that meet are held as fp32, not %s; take "
+                         "fp32, or 0, so that they never do",
+                         (int)outer->moments_every, mics_state_dtype_text(spec->state_dtype));
+    if (spec->all_reduces)
+        return mics_fail(MICS_ERR_INVALID, "all_reduces is of systems that have no islands");
+    if (spec->delta_sync)
+        return mics_fail(MICS_ERR_INVALID, "delta_sync is not for islands, which rewrite "
+                                           "parameters where they meet");
+    return MICS_OK;
 }
 
 static mics_status check_preference(const mics_schedule_spec *spec)
@@ -215,5 +260,6 @@ mics_status check_schedule_spec(const mics_schedule_spec *spec)
     MICS_TRY(check_algorithms(spec));
     MICS_TRY(check_thresholds(spec));
     MICS_TRY(check_early(spec));
+    MICS_TRY(check_outer(spec));
     return check_sizes(spec);
 }

@@ -7,6 +7,7 @@
 // buffer one contiguous block, of 1 / ranks of a node, so that a stage inside the node and one
 // between equal local ranks are both in place.
 #include "schedule/collectives.h"
+#include "comm/delta/delta.h"
 #include "schedule/ledger.h"
 #include "schedule/listing.h"
 
@@ -41,6 +42,11 @@ void find_stages(const builder *b, int32_t unit, bool stages[MICS_STEP_KINDS])
     stages[MICS_STEP_REPLICA_SCATTER] = stages[MICS_STEP_REPLICA_GATHER] =
         boundary && s->optimizer < k && k < ranks;
     stages[MICS_STEP_PARAM_SYNC] = boundary && s->params < k && k < s->optimizer;
+    stages[MICS_STEP_MEET_SPREAD] = stages[MICS_STEP_REPLICA_GATHER];
+    // Compressed changes are rounded once.
+    stages[MICS_STEP_MEET_SCATTER] = stages[MICS_STEP_MEET_GATHER] =
+        boundary && spec->outer.dtype == MICS_COMM_FP32 && ranks < k &&
+        k < ranks * spec->mesh.islands;
 }
 
 stage_list stages_of(const builder *b, mics_step_kind kind, int32_t unit)
@@ -70,7 +76,11 @@ mics_group_axis axis_of(const builder *b, mics_step_kind kind, int32_t unit)
         return s->grads != mesh.grads ? optimizer : MICS_AXIS_SCATTER;
     case MICS_STEP_REPLICA_SCATTER:
     case MICS_STEP_REPLICA_GATHER:
+    case MICS_STEP_MEET_SPREAD:
         return MICS_AXIS_REPLICATION;
+    case MICS_STEP_MEET_SCATTER:
+    case MICS_STEP_MEET_GATHER:
+        return MICS_AXIS_OUTER;
     case MICS_STEP_MOMENTUM_TO_OWNERS:
     case MICS_STEP_MOMENTUM_BACK:
         return optimizer;
@@ -92,7 +102,11 @@ static int32_t blocks_of(const builder *b, const mics_step *step)
         return s->grads;
     case MICS_STEP_REPLICA_SCATTER: // the optimizer shard, cut once more over the replicas
     case MICS_STEP_REPLICA_GATHER:
+    case MICS_STEP_MEET_SPREAD:
         return mics_schedule_unit_ranks(b->schedule, step->unit);
+    case MICS_STEP_MEET_SCATTER: // and once more over islands
+    case MICS_STEP_MEET_GATHER:
+        return mics_schedule_unit_ranks(b->schedule, step->unit) * b->schedule->spec.mesh.islands;
     default: // SCATTER, PARAM_SYNC, MOMENTUM_TO_OWNERS, MOMENTUM_BACK
         return s->optimizer;
     }
@@ -114,7 +128,7 @@ static mics_comm_dtype hop_of(const builder *b, const mics_step *step, mics_comm
 static mics_comm_dtype held_as(const builder *b, const mics_step *step)
 {
     const mics_schedule_spec *spec = &b->schedule->spec;
-    const bool wide = mics_step_exchanges(step) ||
+    const bool wide = mics_step_exchanges(step) || mics_step_meets(step) ||
                       (mics_step_is_second_hop(step) && !mics_schedule_rounds_sums(spec));
     return spec->precision == MICS_PRECISION_MIXED && !wide ? MICS_COMM_BF16 : MICS_COMM_FP32;
 }
@@ -136,7 +150,7 @@ static bool gathers_round(const builder *b, int32_t unit)
 static mics_comm_dtype second_hop_sends(const builder *b, const mics_step *step)
 {
     const mics_sharding *s = sharding_of(b, step->unit);
-    const bool nodes = b->spans_nodes[MICS_AXIS_WORLD][MICS_SCOPE_WHOLE];
+    const bool nodes = b->spans_nodes[MICS_AXIS_ISLAND][MICS_SCOPE_WHOLE];
     const mics_comm_dtype dtype = hop_of(b, step, b->schedule->spec.boundary_dtype);
     if (dtype != MICS_COMM_INT8)
         return dtype;
@@ -162,7 +176,11 @@ static mics_comm_dtype sent_as(const builder *b, const mics_step *step)
         return hop_of(b, step, spec->grads_dtype);
     case MICS_STEP_MOMENTUM_TO_OWNERS:
     case MICS_STEP_MOMENTUM_BACK:
+    case MICS_STEP_MEET_SPREAD:
         return MICS_COMM_FP32;
+    case MICS_STEP_MEET_SCATTER:
+    case MICS_STEP_MEET_GATHER:
+        return step->state == 0 ? spec->outer.dtype : MICS_COMM_FP32;
     default: // the second hop
         return mics_schedule_rounds_sums(spec) ? held_as(b, step) : second_hop_sends(b, step);
     }
@@ -178,7 +196,8 @@ static mics_step_dtypes dtypes_of(const builder *b, const mics_step *step)
 static mics_algorithm algorithm_of(const builder *b, const mics_step *step)
 {
     if (mics_step_sums(step))
-        return step->dtype.sent != step->dtype.held || sums_directly(b, step->kind)
+        return step->dtype.sent != step->dtype.held ||
+                       (!mics_step_meets(step) && sums_directly(b, step->kind))
                    ? MICS_ALGORITHM_DIRECT
                    : MICS_ALGORITHM_RING;
     if (mics_step_exchanges(step))
@@ -196,7 +215,11 @@ static void place_units(const builder *b, const int32_t *units, int32_t count, m
     const int32_t blocks = blocks_of(b, step);
     for (int32_t i = 0; step->algorithm != MICS_ALGORITHM_SHARED && i < count; i++)
         step->block_elems += b->schedule->padded_elems[units[i]] / blocks;
-    step->block_bytes = mics_comm_dtype_bytes(step->dtype.sent, step->block_elems);
+    step->coded =
+        step->kind == MICS_STEP_PARAM_SYNC && b->schedule->spec.delta_sync && spans_nodes(b, step);
+    step->block_bytes = step->coded ? mics_delta_bound(step->block_elems)
+                                    : mics_comm_dtype_bytes(step->dtype.sent, step->block_elems);
+    step->stream = spans_nodes(b, step) ? MICS_STREAM_INTER : MICS_STREAM_INTRA;
     step->uses[0] = (mics_step_use){.unit = units[0], .param_slot = -1, .grad_slot = -1};
     step->use_count = 1;
 }
@@ -221,6 +244,29 @@ mics_step all_to_all_step(const builder *b, pass p, const mics_op *op, int64_t f
     return step;
 }
 
+mics_step sizes_step(const mics_step *sync)
+{
+    mics_step step = *sync;
+    step.kind = MICS_STEP_SIZES;
+    step.stage = MICS_STAGE_WHOLE;
+    step.axis = MICS_AXIS_ISLAND;
+    step.algorithm = MICS_ALGORITHM_DOUBLING;
+    step.coded = false;
+    step.block_elems = 0;
+    step.block_bytes = sizeof(int64_t);
+    return step;
+}
+
+mics_step meeting_step(const builder *b, mics_step_kind kind, mics_step_stage stage, int32_t unit,
+                       int32_t state)
+{
+    mics_step step = blank_step(kind, unit, -1);
+    step.stage = stage;
+    step.state = state;
+    place_units(b, &unit, 1, &step);
+    return step;
+}
+
 mics_step comm_step(const builder *b, mics_step_kind kind, mics_step_stage stage,
                     const int32_t *units, int32_t count, int32_t micro_step)
 {
@@ -228,10 +274,11 @@ mics_step comm_step(const builder *b, mics_step_kind kind, mics_step_stage stage
     step.stage = stage;
     if (count > 0) {
         place_units(b, units, count, &step);
-    } else { // over the world
+    } else {
+        step.axis = kind == MICS_STEP_AGREE_WORLD ? MICS_AXIS_WORLD : MICS_AXIS_ISLAND;
         step.algorithm = MICS_ALGORITHM_DOUBLING;
         step.block_bytes = sizeof(mics_agreement);
+        step.stream = spans_nodes(b, &step) ? MICS_STREAM_INTER : MICS_STREAM_INTRA;
     }
-    step.stream = spans_nodes(b, &step) ? MICS_STREAM_INTER : MICS_STREAM_INTRA;
     return step;
 }

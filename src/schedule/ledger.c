@@ -141,6 +141,8 @@ size_t step_compressed_bytes(const mics_schedule *schedule, const mics_step *ste
 {
     const bool compressed = step->dtype.sent != step->dtype.held;
     const bool direct = step->algorithm == MICS_ALGORITHM_DIRECT;
+    if (step->coded) // a change that is passed on, and the next one
+        return 2 * step->block_bytes;
     if ((!compressed && !direct) || mics_step_exchanges(step))
         return 0;
     const size_t members = (size_t)step_group(schedule, step, 0).size;
@@ -199,7 +201,8 @@ static mics_status place_residuals(mics_schedule *schedule)
         schedule->residual_at[u] = -1;
     for (int32_t i = 0; i < list->count; i++) {
         const mics_step *step = &list->steps[i];
-        if (step->algorithm != MICS_ALGORITHM_DIRECT || step->dtype.sent != MICS_COMM_INT8)
+        if (step->algorithm != MICS_ALGORITHM_DIRECT || step->dtype.sent != MICS_COMM_INT8 ||
+            mics_step_meets(step))
             continue;
         schedule->residual_at[step->unit] = schedule->residual_elems;
         schedule->residual_elems += step_group(schedule, step, 0).size * step->block_elems;
@@ -222,16 +225,23 @@ size_t mics_schedule_node_file_bytes(const mics_mesh *mesh)
     return node_copies(mesh) * FILE_BYTES;
 }
 
+static size_t node_state_bytes(int64_t padded_elems, size_t kept)
+{
+    static const size_t CHUNK = 1 << 20, HASH = 8;
+    const size_t bytes = ((size_t)padded_elems + kept - 1) / kept * sizeof(float);
+    return bytes + (bytes / CHUNK + 1) * HASH + 2 * (size_t)MICS_ALIGNMENT;
+}
+
 size_t mics_schedule_node_unit_bytes(const mics_mesh *mesh, mics_optimizer_kind optimizer,
                                      int64_t padded_elems, int32_t owners)
 {
-    static const size_t UNIT_BYTES = 256, CHUNK = 1 << 20, HASH = 8;
+    static const size_t UNIT_BYTES = 256;
     const size_t states = 1 + (size_t)mics_optimizer_def_get(optimizer)->states;
     const size_t kept = (size_t)owners * (size_t)mics_mesh_keep(mesh, 0).parts;
-    const size_t state_bytes = ((size_t)padded_elems + kept - 1) / kept * sizeof(float);
-    return node_copies(mesh) *
-           (UNIT_BYTES +
-            states * (state_bytes + (state_bytes / CHUNK + 1) * HASH + 2 * (size_t)MICS_ALIGNMENT));
+    size_t bytes = UNIT_BYTES + states * node_state_bytes(padded_elems, kept);
+    if (mesh->islands > 1) // the anchor and its momentum, of which no rank has what another has
+        bytes += UNIT_BYTES + 2 * node_state_bytes(padded_elems, kept * (size_t)mesh->islands);
+    return node_copies(mesh) * bytes;
 }
 
 size_t mics_schedule_node_bytes(const mics_schedule *schedule)
@@ -281,6 +291,7 @@ static void sum_memory(mics_schedule *schedule)
     bytes[MICS_MEM_REDUCE] = sum_elems(schedule->grad_slots, schedule->grad_slot_count);
     bytes[MICS_MEM_ACTIVATIONS] = (size_t)schedule->activation_elems;
     bytes[MICS_MEM_OFFLOAD] = (size_t)(spec->layered_micro_steps * schedule->offload_elems);
+    bytes[MICS_MEM_OUTER] = (size_t)schedule->outer_elems;
     bytes[MICS_MEM_WORKSPACE] = (size_t)schedule->workspace_elems;
     for (int tag = 0; tag < MICS_MEM_TAGS; tag++) // so far elements
         bytes[tag] *= tag == MICS_MEM_OPTIMIZER || tag == MICS_MEM_GRADS
@@ -369,12 +380,27 @@ mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_st
     }
 }
 
-mics_bytes mics_schedule_rank_bytes(const mics_schedule *schedule, mics_phase phase, int32_t rank)
+static mics_bytes list_bytes(const mics_schedule *schedule, mics_phase phase, int32_t rank,
+                             int64_t number)
 {
     mics_bytes sum = {0, 0};
-    for (int32_t i = 0; i < schedule->lists[phase].count; i++)
-        add_bytes(&sum, mics_schedule_step_bytes(schedule, &schedule->lists[phase].steps[i], rank));
+    for (int32_t i = 0; i < schedule->lists[phase].count; i++) {
+        const mics_step *step = &schedule->lists[phase].steps[i];
+        if (mics_step_is_due(step, number))
+            add_bytes(&sum, mics_schedule_step_bytes(schedule, step, rank));
+    }
     return sum;
+}
+
+// In the first training step nothing meets.
+mics_bytes mics_schedule_rank_bytes(const mics_schedule *schedule, mics_phase phase, int32_t rank)
+{
+    return list_bytes(schedule, phase, rank, 1);
+}
+
+mics_bytes mics_schedule_rank_bytes_in(const mics_schedule *schedule, int32_t rank, int64_t number)
+{
+    return list_bytes(schedule, MICS_PHASE_TRAIN, rank, number);
 }
 
 // Of all ranks, inside nodes and between them: pairs (rank, next member of its ring), pairs (rank,
@@ -389,7 +415,8 @@ typedef struct group_links {
 static group_links count_links(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope)
 {
     const mics_group group = mics_mesh_group(mesh, axis, scope, 0);
-    const int64_t ranks = mesh->ranks, on_node = mics_group_on_node(group, mesh->ranks_per_node);
+    const int64_t ranks = mics_mesh_world(mesh),
+                  on_node = mics_group_on_node(group, mesh->ranks_per_node);
     const int64_t leaving = group.size > on_node ? ranks / on_node : 0;
     const int64_t nodes = group.size / on_node;
     return (group_links){
@@ -421,13 +448,14 @@ static mics_status add_step_bytes(mics_schedule *schedule, mics_phase phase, con
                                   const group_links *links, double *total)
 {
     mics_bytes *sum = &schedule->kind_bytes[phase][step->kind][step->stage];
+    const int64_t times = step->period > 0 ? mics_schedule_period(schedule) / step->period : 1;
     switch (step->algorithm) {
     case MICS_ALGORITHM_DIRECT:
-        return add_times(sum, total, links->direct, 1, step->block_bytes);
+        return add_times(sum, total, links->direct, times, step->block_bytes);
     case MICS_ALGORITHM_DOUBLING:
-        return add_times(sum, total, links->doubling, 1, step->block_bytes);
+        return add_times(sum, total, links->doubling, times, step->block_bytes);
     default:
-        return add_times(sum, total, links->ring, links->size - 1, step->block_bytes);
+        return add_times(sum, total, links->ring, times * (links->size - 1), step->block_bytes);
     }
 }
 
@@ -458,14 +486,25 @@ mics_bytes mics_schedule_kind_bytes(const mics_schedule *schedule, mics_phase ph
     return schedule->kind_bytes[phase][kind][stage];
 }
 
-mics_bytes mics_schedule_all_bytes(const mics_schedule *schedule, mics_phase phase)
+static mics_bytes kinds_bytes(const mics_schedule *schedule, mics_phase phase, bool meet)
 {
     mics_bytes sum = {0, 0};
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
-        for (int stage = 0; stage < MICS_STAGES; stage++)
+        const bool meets = mics_step_meets(&(mics_step){.kind = (mics_step_kind)kind});
+        for (int stage = 0; stage < MICS_STAGES && meets == meet; stage++)
             add_bytes(&sum, schedule->kind_bytes[phase][kind][stage]);
     }
     return sum;
+}
+
+mics_bytes mics_schedule_all_bytes(const mics_schedule *schedule, mics_phase phase)
+{
+    return kinds_bytes(schedule, phase, false);
+}
+
+mics_bytes mics_schedule_meeting_bytes(const mics_schedule *schedule)
+{
+    return kinds_bytes(schedule, MICS_PHASE_TRAIN, true);
 }
 
 const int32_t *mics_schedule_members(const mics_schedule *schedule, const mics_step *step,
@@ -498,7 +537,7 @@ static double inter_bytes(const mics_schedule *schedule, const mics_step *step)
     const int64_t blocks = step->algorithm == MICS_ALGORITHM_DIRECT
                                ? links.direct.inter
                                : links.ring.inter * (links.size - 1);
-    const int64_t of_node = blocks / (mesh->ranks / mesh->ranks_per_node);
+    const int64_t of_node = blocks / (mics_mesh_world(mesh) / mesh->ranks_per_node);
     return (double)of_node * (double)step->block_bytes;
 }
 
@@ -525,6 +564,8 @@ static mics_status check_direct(const mics_schedule *schedule)
         const mics_step *step = &list->steps[i];
         if (step->kind == MICS_STEP_REPLICA_GATHER)
             add_direct(schedule, step, &all[MICS_STEP_REPLICA_SCATTER][step->stage]);
+        else if (step->kind == MICS_STEP_MEET_GATHER && step->dtype.sent != step->dtype.held)
+            add_direct(schedule, step, &all[MICS_STEP_MEET_SCATTER][step->stage]);
         else if (step->algorithm == MICS_ALGORITHM_DIRECT && mics_step_sums(step))
             add_direct(schedule, step, &all[step->kind][step->stage]);
     }

@@ -22,6 +22,8 @@ static mics_operation row_of(const mics_schedule *schedule, const mics_step *ste
     return (mics_operation){.kind = step->kind,
                             .algorithm = mics_step_algorithm_text(step),
                             .dtype = step->dtype.sent,
+                            .coded = step->kind == MICS_STEP_PARAM_SYNC &&
+                                     mics_schedule_codes(schedule, unit),
                             .axis = step->axis,
                             .units = 1,
                             .min_elems = elems,
@@ -34,7 +36,7 @@ static void add_row(mics_operations *rows, const mics_operation *row)
         mics_operation *one = &rows->rows[i];
         // Algorithms are named by one text each.
         if (one->kind != row->kind || one->algorithm != row->algorithm ||
-            one->dtype != row->dtype || one->axis != row->axis)
+            one->dtype != row->dtype || one->coded != row->coded || one->axis != row->axis)
             continue;
         one->units++;
         one->min_elems = row->min_elems < one->min_elems ? row->min_elems : one->min_elems;
@@ -71,7 +73,7 @@ mics_status mics_schedule_operations(mics_memory *memory, const mics_schedule *s
         const mics_step *step = &list->steps[i];
         int32_t count = 0;
         const int32_t *units = mics_schedule_members(schedule, step, &count);
-        if (!mics_step_is_comm(step) || !stands_for_all(step))
+        if (!mics_step_is_comm(step) || !stands_for_all(step) || step->kind == MICS_STEP_SIZES)
             continue;
         for (int32_t u = 0; u < count; u++) {
             if ((seen[units[u]] >> step->kind & 1) != 0)

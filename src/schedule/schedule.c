@@ -16,6 +16,8 @@
 #include "schedule/layered.h"
 #include "schedule/ledger.h"
 #include "schedule/listing.h"
+#include "schedule/meeting_steps.h"
+#include "schedule/meetings.h"
 #include "schedule/owners.h"
 #include "schedule/parts.h"
 #include "schedule/reductions.h"
@@ -256,6 +258,7 @@ static mics_status list_passes(builder *b)
         while (may_gather(b, i))
             MICS_TRY(list_next_gathers(b));
         MICS_TRY(list_late_reductions(b));
+        MICS_TRY(list_meetings_beside(b, i));
         MICS_TRY(list_pass(b, b->passes[i]));
         MICS_TRY(list_reductions(b, b->passes[i]));
         release_params(b, i);
@@ -271,13 +274,16 @@ static mics_status list_passes(builder *b)
 static void fill_visit(builder *b, int32_t unit, bool backward, int32_t begin, int32_t end)
 {
     const int32_t visit = b->pass_count > 0 ? b->passes[b->pass_count - 1].visit + 1 : 0;
-    for (int32_t micro = begin; micro < end; micro++)
+    for (int32_t micro = begin; micro < end; micro++) {
         b->passes[b->pass_count++] = (pass){.unit = unit,
                                             .micro_step = micro,
                                             .in_flight = micro - begin,
                                             .visit = visit,
                                             .backward = backward,
-                                            .last = micro == end - 1};
+                                            .last = micro == end - 1,
+                                            .flops = b->flops};
+        b->flops += b->schedule->units[unit].flops[backward];
+    }
 }
 
 // Micro-steps run in layered groups, all of about as many.
@@ -291,6 +297,7 @@ static void fill_passes(builder *b, mics_phase phase)
         training ? mics_schedule_layered_groups(micro_steps, schedule->spec.layered_micro_steps)
                  : 1;
     b->pass_count = 0;
+    b->flops = 0;
     for (int64_t group = 0; group < groups; group++) {
         const int32_t begin = (int32_t)(group * micro_steps / groups);
         const int32_t end = (int32_t)((group + 1) * micro_steps / groups);
@@ -327,6 +334,8 @@ static mics_status open_builder(builder *b)
     MICS_TRY(MICS_NEW(memory, units * b->schedule->spec.layered_micro_steps, &b->copied));
     MICS_TRY(MICS_NEW(memory, passes, &b->passes));
     MICS_TRY(MICS_NEW(memory, units, &b->facts));
+    MICS_TRY(MICS_NEW(memory, units, &b->meetings));
+    MICS_TRY(MICS_NEW(memory, units, &b->windows));
     MICS_TRY(MICS_NEW(memory, 4 * (size_t)units, &b->schedule->members));
     for (size_t i = 0; i < sizeof by_unit / sizeof by_unit[0]; i++) {
         MICS_TRY(MICS_NEW(memory, units, &*by_unit[i]));
@@ -368,8 +377,9 @@ static void close_builder(builder *b)
     mics_memory *memory = b->schedule->memory;
     slots_close(&b->params);
     slots_close(&b->grads);
-    MICS_FREE_ALL(memory, b->copied, b->passes, b->facts, b->ready, b->synced, b->brought_back,
-                  b->updated, b->last_writer, b->last_reduced, b->ends_with);
+    MICS_FREE_ALL(memory, b->copied, b->passes, b->facts, b->meetings, b->windows, b->ready,
+                  b->synced, b->brought_back, b->updated, b->last_writer, b->last_reduced,
+                  b->ends_with);
     for (size_t i = 0; i < sizeof b->coalescing / sizeof b->coalescing[0]; i++)
         mics_free(memory, b->coalescing[i].units);
 }
@@ -420,7 +430,10 @@ static mics_status build_list(builder *b, mics_phase phase)
          i < b->schedule->spec.model->unit_count * b->schedule->spec.layered_micro_steps; i++)
         b->copied[i] = -1;
     fill_passes(b, phase);
+    reset_meetings(b);
     MICS_TRY(open_list(b, phase));
+    if (phase == MICS_PHASE_TRAIN && !mics_schedule_defers(b->schedule))
+        MICS_TRY(list_meetings(b, NULL, b->schedule->spec.model->unit_count));
     MICS_TRY(list_passes(b));
     int32_t index = 0;
     return phase == MICS_PHASE_TRAIN ? list_boundary(b) : list_agreement(b, &index);
@@ -518,6 +531,7 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
         schedule->spec.params_dtype = schedule->spec.grads_dtype =
             mics_comm_dtypes_both(MICS_COMM_BF16);
     schedule->spec.share_params = can_share(spec);
+    schedule->spec.delta_sync = spec->delta_sync && spec->precision == MICS_PRECISION_MIXED;
     if (spec->evaluation_only)
         schedule->spec.offload_units = 0;
     schedule->spec.layered_micro_steps =
@@ -527,6 +541,7 @@ mics_status mics_schedule_open(mics_memory *memory, const mics_schedule_spec *sp
     mics_status status = MICS_OK;
     MICS_TRY_OUT(spread_model(schedule));
     MICS_TRY_OUT(lay_out_units(schedule));
+    MICS_TRY_OUT(place_meetings(schedule));
     MICS_TRY_OUT(place_activations(schedule));
     MICS_TRY_OUT(build(schedule));
     MICS_TRY_OUT(fill_ledger(schedule));
@@ -553,7 +568,7 @@ void mics_schedule_close(mics_schedule *schedule)
     MICS_FREE_ALL(memory, schedule->units, schedule->padded_elems, schedule->sharding,
                   schedule->experts, schedule->residual_at, schedule->members, schedule->rounds,
                   schedule->matrices, schedule->matrix_at, schedule->param_slots,
-                  schedule->grad_slots);
+                  schedule->grad_slots, schedule->meetings);
     mics_model_close(schedule->spread);
     mics_free(memory, schedule);
 }

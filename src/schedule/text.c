@@ -32,6 +32,14 @@ const char *mics_step_text(mics_step_kind kind, mics_step_stage stage)
         [MICS_STEP_UPDATE] = STAGES_OF("update"),
         [MICS_STEP_STORE] = STAGES_OF("store"),
         [MICS_STEP_FETCH] = STAGES_OF("fetch"),
+        [MICS_STEP_SIZES] = STAGES_OF("sizes"),
+        [MICS_STEP_AGREE_WORLD] = STAGES_OF("agree world"),
+        [MICS_STEP_MEET_CHANGE] = STAGES_OF("meet change"),
+        [MICS_STEP_MEET_SCATTER] = STAGES_OF("meet scatter"),
+        [MICS_STEP_MEET_UPDATE] = STAGES_OF("meet update"),
+        [MICS_STEP_MEET_GATHER] = STAGES_OF("meet gather"),
+        [MICS_STEP_MEET_SPREAD] = STAGES_OF("meet spread"),
+        [MICS_STEP_MEET_ADOPT] = STAGES_OF("meet adopt"),
     };
     return (unsigned)kind < MICS_STEP_KINDS && (unsigned)stage < MICS_STAGES ? texts[kind][stage]
                                                                              : "unknown step";

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Invariants of a finished schedule, whatever it was made for. One walk over each list in
-// order.
+// order; over the training list one for each choice of meetings that are due in a training step.
 //
 // Step a precedes step b when both are on one stream and a is listed first, or when b, or a step
 // before b on its stream, waits for a, for one behind a on a's stream, or for a step that a
@@ -51,12 +51,26 @@
 //      which lay there, and behind its STORE if its backward is still to come.
 //  16. An all-to-all has a block for each rank of its op's group, as long as all of what the op makes
 //      over so many, and as the numbers are held.
+//  17. What meets of a unit that trains, masters and maybe states, does so in one list. Each step of
+//      it is due once, and precedes the next: change, sum over islands, outer step, gather over
+//      islands, gather over the shard's replicas where R > O, adoption.
+//  18. A change is behind the unit's deferred update, or ahead of any. Without overlap all that reads
+//      or sends the unit is behind the adoption. With overlap the adoption is behind the agreement,
+//      and ahead of an update that is not deferred.
+//  19. Of several islands a training list has the agreement of all ranks once, ahead of each outer
+//      step.
+//  20. Anchors, momenta, residuals and the messages of one list lie apart, inside the arena.
+//  21. SIZES goes to all ranks, directly ahead of the inter-node parameter sync of the same units, behind
+//      all that this waits for. These send changes where the units are coded (mics_schedule_codes),
+//      and no other step does.
 // Those of what backward runs again are recompute.c's.
 #include "schedule/validate.h"
 #include "base/free.h"
+#include "comm/delta/delta.h"
 #include "schedule/activations.h"
 #include "schedule/ledger.h"
 #include "schedule/owners.h"
+#include <string.h>
 
 static const stream_clock at_the_start = {{-1, -1, -1, -1}};
 
@@ -90,6 +104,8 @@ static mics_status check_waits(validator *v, const mics_step *step)
         if (stream == (int)step->stream || (int)v->list->steps[wait].stream != stream)
             return validator_broken(
                 v, 1, "it waits for a step of its own stream, or of another than it says");
+        if (!mics_step_is_due(step, v->number))
+            continue;
         learn(knows, &v->known[wait]);
         if (wait > knows->newest[stream])
             knows->newest[stream] = wait;
@@ -108,7 +124,8 @@ static mics_group group_of(const validator *v, const mics_step *step)
 static mics_status check_place(const validator *v, const mics_step *step)
 {
     const bool copies = step->kind == MICS_STEP_STORE || step->kind == MICS_STEP_FETCH;
-    const bool comm = !copies && !computes(step) && step->kind != MICS_STEP_NORM &&
+    const bool met = mics_step_meets(step) && !mics_step_kind_sends_meeting(step->kind);
+    const bool comm = !copies && !computes(step) && !met && step->kind != MICS_STEP_NORM &&
                       step->kind != MICS_STEP_MOMENTUM && step->kind != MICS_STEP_ORTHOGONALISE &&
                       step->kind != MICS_STEP_UPDATE;
     if (comm != mics_step_is_comm(step) || copies != mics_step_is_copy(step))
@@ -121,7 +138,7 @@ static mics_status check_place(const validator *v, const mics_step *step)
     if (spans != (step->stream == MICS_STREAM_INTER))
         return validator_broken(v, 2, "its group is not of its stream");
     if (step->kind == MICS_STEP_AGREE)
-        return step->axis == MICS_AXIS_WORLD && step->stage == MICS_STAGE_WHOLE
+        return step->axis == MICS_AXIS_ISLAND && step->stage == MICS_STAGE_WHOLE
                    ? MICS_OK
                    : validator_broken(v, 2, "not all ranks agree");
     return group_of(v, step).size > 1 ? MICS_OK
@@ -135,11 +152,13 @@ static int64_t blocks_of(const validator *v, const mics_step *step, int32_t unit
     const mics_sharding *s = sharding_of(v, unit);
     const int32_t per_node = v->schedule->spec.mesh.ranks_per_node,
                   experts = v->schedule->experts[unit];
-    const int32_t degree = step->kind == MICS_STEP_GATHER   ? s->params
-                           : step->kind == MICS_STEP_REDUCE ? s->grads
-                           : step->axis == MICS_AXIS_REPLICATION
-                               ? mics_schedule_unit_ranks(v->schedule, unit)
-                               : s->optimizer;
+    const int32_t degree =
+        step->kind == MICS_STEP_GATHER   ? s->params
+        : step->kind == MICS_STEP_REDUCE ? s->grads
+        : step->axis == MICS_AXIS_OUTER
+            ? mics_schedule_unit_ranks(v->schedule, unit) * v->schedule->spec.mesh.islands
+        : step->axis == MICS_AXIS_REPLICATION ? mics_schedule_unit_ranks(v->schedule, unit)
+                                              : s->optimizer;
     return mics_step_scope(step) == MICS_SCOPE_INTRA ? per_node / experts : degree;
 }
 
@@ -148,13 +167,14 @@ static mics_status check_block(const validator *v, const mics_step *step)
     int32_t count = 0;
     const int32_t *units = mics_schedule_members(v->schedule, step, &count);
     int64_t elems = 0;
-    if (!mics_step_is_comm(step) || step->kind == MICS_STEP_AGREE ||
-        step->kind == MICS_STEP_ALL_TO_ALL)
+    if (!mics_step_is_comm(step) || step->unit < 0 || step->kind == MICS_STEP_ALL_TO_ALL ||
+        step->kind == MICS_STEP_SIZES)
         return MICS_OK;
     for (int32_t i = 0; step->algorithm != MICS_ALGORITHM_SHARED && i < count; i++)
         elems += v->schedule->padded_elems[units[i]] / blocks_of(v, step, units[i]);
     if (step->block_elems != elems ||
-        step->block_bytes != mics_comm_dtype_bytes(step->dtype.sent, elems))
+        step->block_bytes != (step->coded ? mics_delta_bound(elems)
+                                          : mics_comm_dtype_bytes(step->dtype.sent, elems)))
         return validator_broken(v, 3, "its block has another length");
     return MICS_OK;
 }
@@ -248,13 +268,15 @@ static mics_status check_traffic(const validator *v)
     for (int32_t i = 0; i < v->list->count; i++) {
         const mics_step *step = &v->list->steps[i];
         mics_bytes *sum = &sums[step->kind][step->stage];
+        const int64_t times =
+            step->period > 0 ? mics_schedule_period(v->schedule) / step->period : 1;
         for (int32_t rank = 0; rank < mesh->ranks_per_node; rank++) {
             const mics_bytes sent = mics_schedule_step_bytes(v->schedule, step, rank);
-            sum->intra += sent.intra;
-            sum->inter += sent.inter;
+            sum->intra += times * sent.intra;
+            sum->inter += times * sent.inter;
         }
     }
-    const int64_t nodes = mesh->ranks / mesh->ranks_per_node;
+    const int64_t nodes = mics_mesh_world(mesh) / mesh->ranks_per_node;
     for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
         const mics_bytes *sum = &sums[i / MICS_STAGES][i % MICS_STAGES];
         const mics_bytes *told =
@@ -278,6 +300,27 @@ static mics_status check_room(const validator *v, const mics_step *step)
     return MICS_OK;
 }
 
+// ---- 21: changes ----
+
+static mics_status check_coded(const validator *v, const mics_step *step)
+{
+    const bool inter = step->kind == MICS_STEP_PARAM_SYNC && step->stream == MICS_STREAM_INTER;
+    const bool tells = step->kind == MICS_STEP_SIZES;
+    if ((inter && mics_schedule_codes(v->schedule, step->unit)) != step->coded)
+        return validator_broken(v, 21, "changes are sent where numbers are, or the reverse");
+    if (!tells && !step->coded)
+        return MICS_OK;
+    if (v->index + tells < 1 || v->index + tells >= v->list->count)
+        return validator_broken(v, 21, "sizes and parameter sync are no pair");
+    const mics_step *sync = step + tells, *sizes = sync - 1;
+    if (sizes->kind != MICS_STEP_SIZES || !sync->coded || sizes->axis != MICS_AXIS_ISLAND ||
+        sizes->unit != sync->unit || sizes->member_at != sync->member_at ||
+        sizes->member_count != sync->member_count || sizes->stream != sync->stream ||
+        memcmp(sizes->wait, sync->wait, sizeof sync->wait) != 0)
+        return validator_broken(v, 21, "sizes are not those of the parameter sync behind them");
+    return MICS_OK;
+}
+
 // ---- the walk ----
 
 static mics_status check_kind(validator *v, const mics_step *step)
@@ -285,6 +328,8 @@ static mics_status check_kind(validator *v, const mics_step *step)
     switch (step->kind) {
     case MICS_STEP_REPLICA_GATHER:
         return check_replica_gather(v, step);
+    case MICS_STEP_SIZES:
+        return MICS_OK;
     case MICS_STEP_PARAM_SYNC:
         return check_sync(v, step);
     case MICS_STEP_GATHER:
@@ -314,21 +359,30 @@ static mics_status check_kind(validator *v, const mics_step *step)
     case MICS_STEP_STORE:
     case MICS_STEP_FETCH:
         return check_copy(v, step);
-    default:
+    case MICS_STEP_AGREE_WORLD:
+        return check_world_agreement(v, step);
+    case MICS_STEP_UPDATE:
         return check_update(v, step);
+    default:
+        return check_meeting(v, step);
     }
 }
 
 static mics_status check_step(validator *v)
 {
     const mics_step *step = &v->list->steps[v->index];
-    const bool agrees = step->kind == MICS_STEP_NORM || step->kind == MICS_STEP_AGREE;
+    const bool agrees = step->kind == MICS_STEP_NORM || step->kind == MICS_STEP_AGREE ||
+                        step->kind == MICS_STEP_AGREE_WORLD;
     if (!agrees && (step->unit < 0 || step->unit >= units_of(v)))
         return validator_broken(v, 2, "there is no such unit");
     MICS_TRY(check_waits(v, step));
     MICS_TRY(check_place(v, step));
     MICS_TRY(check_block(v, step));
     MICS_TRY(check_room(v, step));
+    if (!mics_step_is_due(step, v->number))
+        return MICS_OK;
+    MICS_TRY(check_coded(v, step));
+    MICS_TRY(check_adopted(v, step));
     MICS_TRY(check_kind(v, step));
     if (step->kind == MICS_STEP_GATHER || computes(step))
         v->readers.newest[step->stream] = v->index;
@@ -353,6 +407,7 @@ static mics_status check_end(validator *v)
         if (v->units[u].updated < 0 && mics_schedule_trains(v->schedule, u))
             return validator_broken(v, 11, "a unit is never updated");
     }
+    MICS_TRY(check_meetings_end(v));
     return check_traffic(v);
 }
 
@@ -365,9 +420,10 @@ static mics_status open_validator(validator *v)
 {
     const mics_schedule *s = v->schedule;
     const int32_t slots = s->param_slot_count + s->grad_slot_count;
+    const chain_state none = {.last = -1};
     void *block = NULL;
     v->begun = v->readers = at_the_start;
-    v->norm = v->agreement = v->round = v->pass = v->exchange = -1;
+    v->norm = v->agreement = v->world_agreement = v->round = v->pass = v->exchange = -1;
     MICS_TRY(open_array(v, v->list->count, sizeof *v->known, &block));
     v->known = block;
     MICS_TRY(open_array(v, slots + 1, sizeof *v->params, &block));
@@ -378,8 +434,7 @@ static mics_status open_validator(validator *v)
     MICS_TRY(open_array(v, units_of(v), sizeof *v->units, &block));
     v->units = block;
     for (int32_t u = 0; u < units_of(v); u++)
-        v->units[u] = (unit_state){
-            {.last = -1}, {.last = -1}, {.last = -1}, {.last = -1}, {.last = -1}, 0, -1, -1};
+        v->units[u] = (unit_state){none, none, none, none, none, 0, -1, -1, {none, none, none}};
     MICS_TRY(open_array(v, units_of(v), sizeof *v->order, &block));
     v->order = block;
     for (int32_t u = 0; u < units_of(v); u++) {
@@ -401,9 +456,11 @@ static mics_status open_validator(validator *v)
     return MICS_OK;
 }
 
-static mics_status check_list(const mics_schedule *schedule, mics_phase phase)
+// As training step `number` runs it.
+static mics_status check_list(const mics_schedule *schedule, mics_phase phase, int64_t number)
 {
-    validator v = {.schedule = schedule, .list = &schedule->lists[phase], .phase = phase};
+    validator v = {
+        .schedule = schedule, .list = &schedule->lists[phase], .phase = phase, .number = number};
     mics_status status = open_validator(&v);
     for (; status == MICS_OK && v.index < v.list->count; v.index++)
         status = check_step(&v);
@@ -414,11 +471,28 @@ static mics_status check_list(const mics_schedule *schedule, mics_phase phase)
     return status;
 }
 
+// Lists in which the units of a window meet, without their states and with them.
+static mics_status check_window(const mics_schedule *schedule, int32_t window)
+{
+    const mics_meeting *meeting = schedule->meetings;
+    while (meeting->window != window)
+        meeting++;
+    const int64_t every = schedule->spec.outer.every;
+    const int64_t number = 1 + (meeting->offset > 0 ? meeting->offset : every);
+    const int32_t periods = schedule->spec.outer.moments_every;
+    MICS_TRY(check_list(schedule, MICS_PHASE_TRAIN, number));
+    return periods > 1 ? check_list(schedule, MICS_PHASE_TRAIN, number + (periods - 1) * every)
+                       : MICS_OK;
+}
+
 mics_status mics_schedule_validate(const mics_schedule *schedule)
 {
     MICS_TRY(check_owners(schedule));
     MICS_TRY(check_again(schedule));
+    MICS_TRY(check_places(schedule));
     if (!schedule->spec.evaluation_only)
-        MICS_TRY(check_list(schedule, MICS_PHASE_TRAIN));
-    return check_list(schedule, MICS_PHASE_EVAL);
+        MICS_TRY(check_list(schedule, MICS_PHASE_TRAIN, 1));
+    for (int32_t window = 0; window < mics_schedule_windows(schedule); window++)
+        MICS_TRY(check_window(schedule, window));
+    return check_list(schedule, MICS_PHASE_EVAL, 1);
 }

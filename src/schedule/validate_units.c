@@ -64,13 +64,12 @@ static bool is_first(const mics_step *step)
            step->stage == (mics_step_sums(step) ? MICS_STAGE_INTRA : MICS_STAGE_INTER);
 }
 
-static bool is_complete(const chain_state *chain)
+bool validator_completed(const chain_state *chain)
 {
     return chain->last >= 0 && stage_behind(chain) == MICS_STAGE_WHOLE;
 }
 
-// Goes on with a collective, or begins a new one.
-static mics_status go_on(const validator *v, chain_state *chain)
+mics_status validator_go_on(const validator *v, chain_state *chain)
 {
     const mics_step *step = &v->list->steps[v->index];
     const mics_step_stage next = stage_behind(chain);
@@ -110,7 +109,7 @@ static mics_status check_synced(const validator *v, int32_t unit)
 {
     const chain_state *sync = &v->units[unit].sync;
     MICS_TRY(check_updated(v, unit));
-    if (needs_sync(v, unit) && !(is_complete(sync) && validator_precedes(v, sync->last)))
+    if (needs_sync(v, unit) && !(validator_completed(sync) && validator_precedes(v, sync->last)))
         return validator_broken(v, 10, "it reads what is not synchronised yet");
     return MICS_OK;
 }
@@ -127,7 +126,7 @@ static bool gathers_early(const validator *v)
 static bool is_scattered(const validator *v, int32_t unit)
 {
     const chain_state *hop = &v->units[unit].hop;
-    return is_complete(hop) && hop->kind == MICS_STEP_REPLICA_SCATTER &&
+    return validator_completed(hop) && hop->kind == MICS_STEP_REPLICA_SCATTER &&
            validator_precedes(v, hop->last);
 }
 
@@ -138,11 +137,11 @@ mics_status check_replica_gather(validator *v, const mics_step *step)
     for (int32_t i = 0; i < count; i++) {
         chain_state *back = &v->units[units[i]].back;
         if (!(defers(v) || gathers_early(v)) || unit_of(v, units[i])->param_count == 0 ||
-            !mics_schedule_trains(v->schedule, units[i]) || is_complete(back))
+            !mics_schedule_trains(v->schedule, units[i]) || validator_completed(back))
             return validator_broken(v, 10, "it comes back twice, or need not");
         if (gathers_early(v) && !is_scattered(v, units[i]))
             return validator_broken(v, 9, "what it gathers is not summed yet");
-        MICS_TRY(go_on(v, back));
+        MICS_TRY(validator_go_on(v, back));
     }
     return MICS_OK;
 }
@@ -153,10 +152,10 @@ mics_status check_sync(validator *v, const mics_step *step)
     const int32_t *units = mics_schedule_members(v->schedule, step, &count);
     for (int32_t i = 0; i < count; i++) {
         chain_state *sync = &v->units[units[i]].sync;
-        if (!needs_sync(v, units[i]) || is_complete(sync))
+        if (!needs_sync(v, units[i]) || validator_completed(sync))
             return validator_broken(v, 10, "it is synchronised twice, or need not be");
         MICS_TRY(check_updated(v, units[i]));
-        MICS_TRY(go_on(v, sync));
+        MICS_TRY(validator_go_on(v, sync));
     }
     return MICS_OK;
 }
@@ -172,7 +171,7 @@ mics_status check_gather(validator *v, const mics_step *step)
     if (shared != (step->algorithm == MICS_ALGORITHM_SHARED) || shared != (slot < 0) ||
         (shared && gather->last >= 0))
         return validator_broken(v, 5, "shared parameters have one barrier a list, and no slot");
-    MICS_TRY(go_on(v, gather));
+    MICS_TRY(validator_go_on(v, gather));
     if (shared)
         return MICS_OK;
     if (slot >= v->schedule->param_slot_count ||
@@ -182,7 +181,7 @@ mics_status check_gather(validator *v, const mics_step *step)
         MICS_TRY(take_slot(v, &v->params[slot], unit, step->micro_step));
     if (v->params[slot].unit != unit)
         return validator_broken(v, 5, "its stages fill two slots");
-    v->params[slot].filled = is_complete(gather) ? v->index : -1;
+    v->params[slot].filled = validator_completed(gather) ? v->index : -1;
     use_slot(v, &v->params[slot]);
     return MICS_OK;
 }
@@ -264,7 +263,7 @@ mics_status check_reduce(validator *v, const mics_step *step)
     slot_state *slot = &v->grads[use->grad_slot];
     if (slot->unit != step->unit || slot->micro_step != unit->reduced)
         return validator_broken(v, 8, "its slot holds another gradient");
-    MICS_TRY(go_on(v, &unit->reduce));
+    MICS_TRY(validator_go_on(v, &unit->reduce));
     if (!validator_precedes(v, unit->writer) ||
         v->list->steps[unit->writer].micro_step != step->micro_step)
         return validator_broken(v, 8, "it begins before all of its gradient is there");
@@ -333,12 +332,12 @@ mics_status check_hop(validator *v, const mics_step *step)
             return validator_broken(v, 9, "there is no gradient to sum");
         if (hop->last < 0)
             MICS_TRY(begin_hop(v, step, units[i]));
-        else if (is_complete(hop) && (hop->kind == MICS_STEP_REPLICA_SCATTER ||
-                                      step->kind != MICS_STEP_REPLICA_SCATTER))
+        else if (validator_completed(hop) && (hop->kind == MICS_STEP_REPLICA_SCATTER ||
+                                              step->kind != MICS_STEP_REPLICA_SCATTER))
             return validator_broken(v, 9, "it has had its second hop");
         else if (!validator_precedes(v, hop->last))
             return validator_broken(v, 7, "it begins before the step before it has ended");
-        MICS_TRY(go_on(v, hop));
+        MICS_TRY(validator_go_on(v, hop));
     }
     return MICS_OK;
 }
@@ -355,13 +354,13 @@ mics_status check_norm(validator *v)
         if (unit_of(v, u)->param_count == 0 || !mics_schedule_trains(v->schedule, u))
             continue;
         if (s->grads > 1 &&
-            (unit->reduced < v->schedule->spec.micro_steps || !is_complete(&unit->reduce)))
+            (unit->reduced < v->schedule->spec.micro_steps || !validator_completed(&unit->reduce)))
             return validator_broken(v, 8, "a unit's gradient is not reduced in every micro-step");
-        if (hops &&
-            (!is_complete(&unit->hop) || (reduces && unit->hop.kind != MICS_STEP_REPLICA_SCATTER)))
+        if (hops && (!validator_completed(&unit->hop) ||
+                     (reduces && unit->hop.kind != MICS_STEP_REPLICA_SCATTER)))
             return validator_broken(v, 9, "a unit has not had its second hop");
         if (gathers_early(v) &&
-            !(is_complete(&unit->back) && validator_precedes(v, unit->back.last)))
+            !(validator_completed(&unit->back) && validator_precedes(v, unit->back.last)))
             return validator_broken(v, 9, "a unit's sums have not come back");
         if (!validator_precedes(v, unit->reduce.last) || !validator_precedes(v, unit->hop.last) ||
             !validator_precedes(v, unit->writer))
@@ -386,7 +385,8 @@ static mics_status check_due(const validator *v, const mics_step *step)
 {
     const unit_state *unit = &v->units[step->unit];
     const bool sums = unit_of(v, step->unit)->param_count > 0 && !gathers_early(v);
-    if (defers(v) && sums && !(is_complete(&unit->back) && validator_precedes(v, unit->back.last)))
+    if (defers(v) && sums &&
+        !(validator_completed(&unit->back) && validator_precedes(v, unit->back.last)))
         return validator_broken(v, 10, "its gradient has not come back");
     return MICS_OK;
 }

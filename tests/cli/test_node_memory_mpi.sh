@@ -100,6 +100,24 @@ same_losses whole lost
 same_weights "$(ls -d whole/checkpoints/step-* | tail -n 1)" "$(ls -d lost/checkpoints/step-* | tail -n 1)"
 [ -z "$(ls shm/0 shm/1 | grep mics-)" ] || fail "a finished run left copies in memory"
 
+# Islands (outer): the node that comes gets its island's own state, and all that they agreed on.
+all_ranks=$zero3
+zero3="--set sharding.params=1 --set sharding.grads=1 --set sharding.optimizer=2 --set outer.every=4 --set outer.ranks=2"
+start islands "$@"
+wait_for_copy 6
+kill_all
+rm -rf shm/1/* islands/checkpoints
+kept=$(newest_copy)
+last=$((kept + 3))
+run 0 islands "$@" sh node.sh "$mics" train run.json --nodes 2 --steps $last --out islands $zero3
+contains islands.out "start     step $kept, resumed from node memory"
+run 0 together "$mics" train run.json --ranks 4 --nodes 2 --steps $last --out together $zero3 \
+    --set run.memory_checkpoint_every=2 --set run.checkpoint_every=5
+same_losses together islands
+same_weights "$(ls -d together/checkpoints/step-* | tail -n 1)" \
+    "$(ls -d islands/checkpoints/step-* | tail -n 1)"
+zero3=$all_ranks
+
 # Both nodes lost: from disk, and the damaged copy of one is told of, if it is newer. A step that is saved in both
 # ways is read from disk, so a kill that came right then is tried again, as is one in the middle of a save.
 newest=0 copy=0

@@ -41,7 +41,7 @@ first() { # FILE: the sentence, whose other lines are indented
 }
 first text.out | grep -qE '^Take .*: [0-9.]+ s a step \([0-9.]+ to [0-9.]+\), .* for 1e9 tokens, .* to spare' ||
     fail "no answer first: $(first text.out)"
-contains text.out "are of A100-SXM4-40GB"
+contains text.out "Its kind is A100 bf16 data: plans of"
 says() { # FILE WORDS, which lines may cut
     tr '\n' ' ' <"$1" | grep -qF -- "$2" || fail "$1 does not say: $2"
 }
@@ -49,7 +49,7 @@ run 0 whole "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 1 --tokens 300
 first whole.out | grep -qE ' days \(.* and \$[0-9,]+ \(.* for 3e\+11 tokens' || fail "no days and dollars: $(first whole.out)"
 contains whole.out "It does not meet 1.00 days."
 run 0 few "$mics" plan plan.json --cluster p6-b200.48xlarge:4 --top 1
-says few.out "too few are known: its rates are estimated from those of other chips"
+says few.out "Few are of this kind: the range is wider."
 run 0 money "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 1 --budget 1000
 first money.out | grep -qE 'and \$1,000 for [0-9.e+]+ \([0-9.e+]+ to [0-9.e+]+\) tokens' || fail "no range of tokens: $(first money.out)"
 
@@ -89,10 +89,10 @@ END
 run 0 shapes "$mics" plan phimoe.json --cluster p5.48xlarge:1 --top 1
 contains shapes.out "cannot train model_type phimoe yet"
 contains shapes.out "each layer's 8 experts are gathered like other parameters, or where a row says E, tokens travel:"
-says shapes.out "Of trainings with experts none is known: the range is wider."
+says shapes.out "Its kind is H100 bf16 experts: plans of its 1 row were"
 run 0 untrainable "$mics" plan phimoe.json --cluster p5.48xlarge:1 --top 1 --json
 contains untrainable.out '"trainable": false'
-contains untrainable.out '"published_rows": 0'
+contains untrainable.out '"kind": "H100 bf16 experts", "kind_rows": 1'
 narrow shapes.out
 # Paths are as long as they are; a family that nobody knows is taken for a decoder, with a warning.
 mkdir -p a/folder/whose/name/is/long/so/that/the/line/of/the/model/has/more/columns/than/a/table
@@ -182,7 +182,11 @@ contains machines.out '{"name": "p4d.24xlarge", "gpus_per_node": 8, "gpu": "A100
 contains machines.out '"usd_per_node_hour": null, "price_date": null}'
 run 0 eight "$mics" plan plan.json --cluster p5.48xlarge:4 --top 1 --precision fp8
 contains eight.out "GEMMs in fp8"
-says eight.out "Of trainings in fp8 none is known: the range is wider."
+says eight.out "Its kind is H100 fp8 data: plans of its 9 rows were"
+run 0 theirs "$mics" plan plan.json --cluster p5.48xlarge:4 --top 1 --software hf-2023 --tokens 1B
+contains theirs.out "rows of other systems and the run file's: as hf-2023 runs them"
+contains theirs.out " for 1e+09 tokens"
+says theirs.out " minutes ("
 contains list.out "p5.48xlarge"
 
 # ---- JSON ----
@@ -318,6 +322,7 @@ refused "a number of nodes" plan.json --cluster p4d.24xlarge:
 refused "a number of nodes" plan.json --cluster p4d.24xlarge:-2
 refused "nowhere.json" plan.json --cluster nowhere.json:2
 refused "--precision fp6 is not known" plan.json --cluster p4d.24xlarge:4 --precision fp6
+refused "--software hf is not known; mics, torchtitan-2024" plan.json --cluster p5.48xlarge:4 --software hf
 refused "A100-SXM4-40GB has no tflops_fp8" plan.json --cluster p4d.24xlarge:4 --precision fp8
 refused "has 512 positions" plan.json --cluster p4d.24xlarge:4 --set data.sequence_length=513
 refused "has 512 positions" plan.json --cluster p4d.24xlarge --sweep nodes=1,2 --set data.sequence_length=513

@@ -50,13 +50,15 @@ explain explain_json --ranks 8 --nodes 2 --json --set 'sharding={"params": 8, "g
     --set run.collectives=two-stage
 explain explain_steps --ranks 4 --nodes 2 --all-steps --set 'sharding={"params": 4, "grads": 4, "optimizer": 4}' \
     --set run.layered_micro_steps=2 --set run.collectives=ring
+explain explain_outer --ranks 4 --nodes 2 --set 'sharding={"params": 2}' \
+    --set 'outer={"every": 30, "fragments": 2, "overlap_steps": 3, "dtype": "int8"}'
 
 # ---- a training's summary ----
 run 0 training "$mics" train run.json --ranks 4 --nodes 2 --set 'sharding={"params": 2, "grads": 2, "optimizer": 4}' \
     --set run.memory_limit=1073741824 --set run.device=cpu --set run.collectives=two-stage
 sed -n '/^memory of a rank/,/^in all/p; /^bytes sent/,$p' training.out |
     sed -e 's/[0-9][0-9.]* \(ms\|s\|tokens\/s\)\b/N \1/g' -e "s|$work|OUT|g" \
-        -e "s|^next      $mics |next      mics |" >summary.out
+        -e "s|^next      $mics |next      mics |" -e "s|^report    $mics |report    mics |" >summary.out
 [ -s summary.out ] || fail "no summary is printed"
 grep -qi ' 0 B *0 B\|0 bytes *0 bytes' summary.out && fail "a row of nothing is printed"
 same summary

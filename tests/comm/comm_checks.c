@@ -300,6 +300,32 @@ static mics_status check_partners(mics_comm *comm, float *send, float *recv, siz
                           receiver ? rank - 1 : none, reduce);
 }
 
+// Round a ring, of `elems` floats at most: each rank sends another part of them.
+static mics_status check_sizes(mics_comm *comm, float *send, float *recv, size_t elems)
+{
+    const int32_t rank = comm->rank, ranks = comm->ranks, from = (rank + ranks - 1) % ranks;
+    const size_t sent = elems - elems * (size_t)(rank % 3) / 3,
+                 came = elems - elems * (size_t)(from % 3) / 3;
+    for (size_t i = 0; i < elems; i++) {
+        send[i] = value_of(rank, (int64_t)i);
+        recv[i] = value_of(ranks, (int64_t)i);
+    }
+    const mics_exchange exchange = {.to = (rank + 1) % ranks,
+                                    .from = from,
+                                    .send = send,
+                                    .recv = recv,
+                                    .bytes = sent * sizeof(float),
+                                    .recv_bytes = came * sizeof(float),
+                                    .reduce = MICS_REDUCE_COPY,
+                                    .what = "exchange of two sizes"};
+    MICS_TRY(mics_comm_exchange(comm, &exchange));
+    for (size_t i = 0; i < elems; i++) {
+        const float expected = value_of(i < came ? from : ranks, (int64_t)i);
+        RANKS_EXPECT(memcmp(&recv[i], &expected, sizeof expected) == 0);
+    }
+    return MICS_OK;
+}
+
 mics_status checks_exchanges(mics_comm *comm, mics_memory *memory, size_t bytes)
 {
     mics_status status = MICS_OK;
@@ -312,6 +338,7 @@ mics_status checks_exchanges(mics_comm *comm, mics_memory *memory, size_t bytes)
     // What a message looks like does not depend on what its receiver does with it.
     mics_reduce mixed = comm->rank % 2 == 0 ? MICS_REDUCE_SUM_F32 : MICS_REDUCE_COPY;
     MICS_TRY_OUT(check_partners(comm, send, recv, elems, mixed));
+    MICS_TRY_OUT(check_sizes(comm, send, recv, elems));
 out:
     mics_free(memory, recv);
     mics_free(memory, send);

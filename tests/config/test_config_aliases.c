@@ -153,9 +153,9 @@ static void test_comm_dtypes(void **state)
 static void test_comm_dtype_refusals(void **state)
 {
     (void)state;
-    check_refused(
-        RUN_OF(DTYPES("\"params\": \"int8\""), ""), MICS_ERR_UNSUPPORTED,
-        "run.comm_dtype.params: must be \"fp32\" or \"bf16\", not \"int8\"; parameters carry");
+    check_refused(RUN_OF(DTYPES("\"params\": \"int8\""), ""), MICS_ERR_UNSUPPORTED,
+                  "run.comm_dtype.params: must be \"fp32\" or \"bf16\" or \"delta\", not \"int8\"; "
+                  "parameters carry");
     check_refused(
         RUN_OF(DTYPES("\"grads\": \"int8\""), ""), MICS_ERR_UNSUPPORTED,
         "run.comm_dtype.grads: must be \"fp32\" or \"bf16\", not \"int8\"; \"int8\" is for");

@@ -39,6 +39,7 @@ static void check_case(const dtype_case *c)
 #define DTYPES(keys) ", \"comm_dtype\": {" keys "}"
 #define RING ", \"collectives\": \"ring\""
 #define PARAMS "\"params\": \"bf16\""
+#define DELTA DTYPES("\"params\": \"delta\"") ", \"precision\": \"bf16\""
 #define GRADS "\"grads\": \"bf16\""
 #define INT8 "\"boundary\": \"int8\""
 #define INTRA "\"bf16_intra_node\": true"
@@ -59,6 +60,18 @@ static void test_keys_without_effect(void **state)
         {DTYPES(PARAMS), "2, 2, 8", 2, "run.comm_dtype.params: \"bf16\" would have no effect"},
         {DTYPES(PARAMS ", " INTRA), "2, 2, 8", 2, NULL}, // parameter sync
         {DTYPES(PARAMS ", " INTRA), "2, 2, 2", 2, "run.comm_dtype.params: \"bf16\""},
+        {DELTA, "2, 2, 8", 2, NULL},
+        {DELTA, "1, 2, 4", 4, NULL}, // updates are deferred
+        {DELTA, "8, 8, 8", 2,
+         "run.comm_dtype.params: \"delta\" would have no effect: with P|G|O = 8|8|8 on 8 ranks, 4 "
+         "a "
+         "node, what is updated is not sent inter-node; leave it out, or take a sharding with O "
+         "above P, over several nodes"},
+        {DELTA, "2, 2, 4", 2, "what is updated is not sent inter-node; leave it out, or take"},
+        {DELTA, "1, 1, 8", 1, "what is updated is not sent inter-node; leave it out"},
+        {DTYPES("\"params\": \"delta\"") ", \"precision\": \"fp32\"", "2, 2, 8", 2,
+         "run.comm_dtype.params: \"delta\" is for parameters in bf16, and run.precision is "
+         "\"fp32\""},
         {DTYPES(GRADS), "1, 8, 8", 2, NULL},
         {DTYPES(GRADS), "1, 2, 2", 2, "or set run.comm_dtype.bf16_intra_node"},
         {DTYPES(GRADS), "1, 1, 1", 2,

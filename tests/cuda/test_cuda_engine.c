@@ -14,20 +14,6 @@
 #include "ops/kernels.h"
 #include <math.h>
 
-enum { PIECE_BYTES = 4096 };
-
-// Several ranks on one GPU: through the host.
-static mics_status open_staged(ranks_self *self, const mics_schedule *schedule,
-                               mics_device **device_out)
-{
-    MICS_TRY(mics_device_cuda_open(0, mics_engine_events(schedule), device_out));
-    const mics_device_comm_spec spec = {.device = *device_out,
-                                        .transport = MICS_TRANSPORT_STAGED,
-                                        .piece_bytes = PIECE_BYTES,
-                                        .timeout_s = RANKS_TIMEOUT_S};
-    return mics_comm_device_open_take(self->memory, self->comm, &spec, &self->comm);
-}
-
 static fixture_case on_gpu(mics_dtype dtype)
 {
     return (fixture_case){.ranks = 1,
@@ -38,7 +24,7 @@ static fixture_case on_gpu(mics_dtype dtype)
                           .steps = 2,
                           .prefetch = 1,
                           .clip = 0.5f,
-                          .open_device = open_staged,
+                          .open_device = staged_open,
                           .kernels = mics_kernels_cuda(),
                           .dtype = dtype};
 }
@@ -116,7 +102,7 @@ typedef struct gpu_case {
 static void check_case(const gpu_case *c, bool nccl, const fixture_run *reference)
 {
     fixture_run run = {.want = on_gpu(c->dtype)};
-    run.want.open_device = nccl ? nccl_open_default : open_staged;
+    run.want.open_device = nccl ? nccl_open_default : staged_open;
     run.want.ranks = c->ranks;
     run.want.nodes = c->nodes;
     run.want.sharding = c->sharding;
@@ -255,7 +241,7 @@ static void check_mixture(const char *config)
     const fixture_run reference = on_cpu(&like);
     for (size_t i = 0; i < cases_of(sizeof cases / sizeof cases[0]); i++) {
         fixture_run run = {.want = like};
-        run.want.open_device = cases[i].nccl ? nccl_open_default : open_staged;
+        run.want.open_device = cases[i].nccl ? nccl_open_default : staged_open;
         run.want.ranks = cases[i].of.ranks;
         run.want.nodes = cases[i].of.nodes;
         run.want.sharding = cases[i].of.sharding;
@@ -300,7 +286,7 @@ typedef struct spread_case {
 static void check_spread(const spread_case *c, const fixture_run *reference)
 {
     fixture_run run = {.want = reference->want};
-    run.want.open_device = c->nccl ? nccl_open_default : open_staged;
+    run.want.open_device = c->nccl ? nccl_open_default : staged_open;
     run.want.kernels = mics_kernels_cuda();
     run.want.ranks = c->of.ranks;
     run.want.nodes = c->of.nodes;
@@ -500,7 +486,7 @@ static void same_with_graphs(const graph_case *c)
         const long before = graphs_launched();
         runs[graphs] = (fixture_run){.want = on_gpu(c->dtype)};
         fixture_case *want = &runs[graphs].want;
-        want->open_device = c->nccl ? nccl_open_default : open_staged;
+        want->open_device = c->nccl ? nccl_open_default : staged_open;
         want->ranks = c->ranks;
         want->nodes = c->nodes;
         want->sharding = c->sharding;

@@ -80,11 +80,15 @@ typedef struct fixture_case {
     mics_loss_scaling scaling;
     mics_optimizer optimizer; // all zeros: AdamW
     mics_state_dtype state_dtype;
-    bool rounded_sums;
+    bool rounded_sums, delta_sync;
     bool wide_residual;
     bool still;                 // the rate is 0: each step has the first weights
     const char *trainable;      // pattern of what trains; NULL: all
     const mics_lora_spec *lora; // NULL: no adapter
+    int32_t island_ranks;       // 0: all
+    mics_outer outer;
+    float outer_lr, outer_momentum;
+    int64_t scrub_every;
 } fixture_case;
 
 typedef struct fixture_run {
@@ -220,6 +224,9 @@ static inline mics_status fixture_open_engine(const ranks_self *self, const fixt
                                    .comm = self->comm,
                                    .optimizer = fixture_optimizer(&run->want),
                                    .clip = run->want.clip,
+                                   .outer_lr = run->want.outer_lr,
+                                   .outer_momentum = run->want.outer_momentum,
+                                   .scrub_every = run->want.scrub_every,
                                    .device = run->devices[self->comm->rank],
                                    .kernels = run->want.kernels,
                                    .dtype = run->want.dtype,
@@ -330,9 +337,10 @@ static inline mics_status fixture_check_step(fixture_run *run, mics_engine *engi
 {
     const int32_t rank = self->comm->rank;
     const bool completes = run->results[rank].completes;
-    const mics_bytes predicted = step_bytes_of(run->schedule, rank, completes);
-    RANKS_EXPECT(run->results[rank].sent.intra == predicted.intra);
-    RANKS_EXPECT(run->results[rank].sent.inter == predicted.inter);
+    const mics_bytes predicted = step_bytes_of(run->schedule, rank, completes),
+                     sent = run->results[rank].sent, unsent = run->results[rank].unsent;
+    RANKS_EXPECT(sent.intra + unsent.intra == predicted.intra && unsent.intra >= 0);
+    RANKS_EXPECT(sent.inter + unsent.inter == predicted.inter && unsent.inter >= 0);
     RANKS_EXPECT(run->results[rank].copied_bytes == fixture_copied_bytes(run->schedule));
     RANKS_EXPECT(exchanges == step_exchanges_of(run->schedule, rank, completes));
     RANKS_EXPECT(completes == (step > 1 && run->left_over[rank]));
@@ -522,13 +530,15 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
         .grads_dtype = run->want.grads_dtype,
         .boundary_dtype = run->want.boundary_dtype,
         .share_params = run->want.share_params,
+        .delta_sync = run->want.delta_sync,
         .precision =
             run->want.dtype != MICS_DTYPE_FP32 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32,
         .accelerator = run->want.open_device != NULL,
         .optimizer = fixture_optimizer(&run->want).kind,
         .state_dtype = run->want.state_dtype,
         .preference = run->want.preference,
-        .rounded_sums = run->want.rounded_sums};
+        .rounded_sums = run->want.rounded_sums,
+        .outer = run->want.outer};
     assert_int_equal(spec.batch.sequences * run->want.ranks * run->want.micro_steps,
                      run->want.sequences * sequence);
     assert_int_equal(
@@ -536,6 +546,8 @@ static inline void fixture_open(mics_memory *memory, fixture_run *run)
     if (run->want.experts > 0)
         assert_int_equal(mics_mesh_spread_experts(&spec.mesh, run->want.experts), MICS_OK);
     assert_int_equal(mics_mesh_cut_sequences(&spec.mesh, sequence), MICS_OK);
+    if (run->want.island_ranks > 0)
+        assert_int_equal(mics_mesh_part_islands(&spec.mesh, run->want.island_ranks), MICS_OK);
     assert_int_equal(mics_schedule_open(memory, &spec, &run->schedule), MICS_OK);
     assert_int_equal(mics_schedule_validate(run->schedule), MICS_OK);
 }

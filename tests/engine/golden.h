@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "mics/core/checkpoint.h"
+#include "mics/core/engine.h"
 #include "mics/model.h"
 #include "model/from_config.h"
 #include "test.h"
@@ -118,6 +119,28 @@ static inline void golden_open(golden *g, const char *folder)
     free(hyper);
     ASSERT_OK(mics_safetensors_read(g->expected, "losses", 0, GOLDEN_STEPS, g->losses));
     ASSERT_OK(mics_safetensors_read(g->expected, "grad_norms", 0, GOLDEN_STEPS, g->norms));
+}
+
+// Fills a rank's parameter shard from the model's file.
+static inline mics_status golden_load(const golden *g, mics_engine *engine)
+{
+    for (int32_t u = 0; u < g->model->unit_count; u++) {
+        const mics_engine_optimizer_shard held = mics_engine_optimizer_shard_get(engine, u);
+        for (int32_t p = 0; p < g->model->units[u].param_count; p++) {
+            const mics_param *param = &g->model->units[u].params[p];
+            const int64_t ends = param->offset + param->elems;
+            const int64_t begin =
+                param->offset > held.shard.begin ? param->offset : held.shard.begin;
+            const int64_t end = ends < held.shard.end ? ends : held.shard.end;
+            if (begin >= end)
+                continue;
+            float *weights = golden_weights(g, param);
+            memcpy(held.shard_params + (begin - held.shard.begin),
+                   weights + (begin - param->offset), (size_t)(end - begin) * sizeof(float));
+            free(weights);
+        }
+    }
+    return MICS_OK;
 }
 
 static inline void golden_close(golden *g)

@@ -408,6 +408,29 @@ static void later_unpack_state(const mics_exec *at, float *values, const mics_st
     mics_kernels_get(NULL)->unpack_state(at, values, part);
 }
 
+static void later_meet_change(const mics_exec *at, float *message, const float *anchor,
+                              const float *held, float weight, int64_t elems)
+{
+    mics_kernels_get(NULL)->meet_change(at, message, anchor, held, weight, elems);
+}
+
+static void later_meet_step(const mics_exec *at, const mics_outer_step *step)
+{
+    mics_kernels_get(NULL)->meet_step(at, step);
+}
+
+static void later_meet_adopt(const mics_exec *at, float *held, float *anchor, const float *message,
+                             int64_t elems)
+{
+    mics_kernels_get(NULL)->meet_adopt(at, held, anchor, message, elems);
+}
+
+static void later_meet_round(const mics_exec *at, uint16_t *packed, const float *values,
+                             float *residual, int64_t elems)
+{
+    mics_kernels_get(NULL)->meet_round(at, packed, values, residual, elems);
+}
+
 static const mics_kernels later_table = {
     .name = "later",
     .ops = {MICS_OPS(LATER_OP)},
@@ -423,4 +446,8 @@ static const mics_kernels later_table = {
     .round = later_narrow,
     .widen = later_widen,
     .hash = later_hash,
+    .meet_change = later_meet_change,
+    .meet_step = later_meet_step,
+    .meet_adopt = later_meet_adopt,
+    .meet_round = later_meet_round,
 };

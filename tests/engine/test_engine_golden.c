@@ -53,36 +53,6 @@ static mics_status read_batch(void *ctx, int32_t micro_step, int32_t *inputs_out
     return MICS_OK;
 }
 
-static int64_t later(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t sooner(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-// Fills a rank's parameter shard from the model's file.
-static mics_status load_shard(const golden *g, mics_engine *engine)
-{
-    for (int32_t u = 0; u < g->model->unit_count; u++) {
-        const mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, u);
-        for (int32_t p = 0; p < g->model->units[u].param_count; p++) {
-            const mics_param *param = &g->model->units[u].params[p];
-            int64_t begin = later(param->offset, piece.shard.begin);
-            int64_t end = sooner(param->offset + param->elems, piece.shard.end);
-            if (begin >= end)
-                continue;
-            float *weights = golden_weights(g, param);
-            memcpy(piece.shard_params + (begin - piece.shard.begin),
-                   weights + (begin - param->offset), (size_t)(end - begin) * sizeof(float));
-            free(weights);
-        }
-    }
-    return MICS_OK;
-}
-
 // The first O ranks hold the model once.
 static void collect(golden_run *run, const mics_engine *engine, float *whole, bool grads)
 {
@@ -144,7 +114,7 @@ static mics_status train_rank(ranks_self *self)
     golden_run *run = self->arg;
     mics_engine *engine = NULL;
     MICS_TRY(open_engine(run, self, &engine));
-    mics_status status = load_shard(run->golden, engine);
+    mics_status status = golden_load(run->golden, engine);
     if (status == MICS_OK)
         status = train(run, engine);
     mics_engine_close(engine);
@@ -326,7 +296,7 @@ static mics_status logits_rank(ranks_self *self)
     const mics_batch_source read = {.read = read_one_target, .ctx = &source};
     mics_step_result result;
     MICS_TRY(open_engine(&run->run, self, &engine));
-    mics_status status = load_shard(run->run.golden, engine);
+    mics_status status = golden_load(run->run.golden, engine);
     for (; status == MICS_OK && source.step < run->run.golden->model->vocab; source.step++) {
         status = mics_engine_eval(engine, &read, &result);
         if (status == MICS_OK)

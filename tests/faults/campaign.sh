@@ -69,7 +69,7 @@ count() { # KIND WHAT OK?
 
 # The last step's weights and all losses are those of the undisturbed run.
 as_undisturbed() { # OUT
-    losses straight >left.txt
+    losses "${reference:-straight}" >left.txt
     losses "$1" >right.txt
     cmp -s left.txt right.txt && same_end "$1"
 }
@@ -77,7 +77,7 @@ as_undisturbed() { # OUT
 same_end() { # OUT
     local last
     last=$(printf 'step-%08d' $steps)
-    cat straight/checkpoints/"$last"/rank-* >left.bin
+    cat "${reference:-straight}"/checkpoints/"$last"/rank-* >left.bin
     cat "$1"/checkpoints/"$last"/rank-* >right.bin || return 1
     # A step that was saved twice has files of other names, and each names its generation nowhere else.
     cmp -s left.bin right.bin
@@ -204,13 +204,17 @@ damage() { # KIND FOLDER
     esac
 }
 
+# What resumes from the step at which a run ended is held to a run that did: islands (outer) meet there.
 damage_files() {
-    local kind
+    local kind reference
     (until=30 train whole) >newest.out 2>newest.err </dev/null
+    cp -r whole ended && finish ended
     for ((i = 0; i < rounds; i++)); do
         for kind in flip truncate zero grow swap older missing manifest no-manifest latest; do
             rm -rf files && cp -r whole files
             damage $kind files/checkpoints/step-00000030
+            reference=straight
+            [ $kind = latest ] && reference=ended
             "$mics" verify files >verified.out 2>&1
             [ $? = 1 ] && count files "$kind: mics verify" yes || count files "$kind: mics verify" no
             finish files && as_undisturbed files && count files "$kind: --resume auto" yes ||
@@ -229,7 +233,7 @@ fill_disk() {
     for ((i = 0; i < rounds; i++)); do
         unshare -rm bash -c '
             mount -t tmpfs -o size=4m none disk
-            '"$(declare -f train)"'
+            '"$(declare -f train; declare -p sets)"'
             mics=$0 launcher="$1" steps=$2
             (train disk/out) >newest.out 2>newest.err </dev/null &
             pid=$!

@@ -23,7 +23,28 @@ static bool fits(int32_t degree, int32_t ranks_per_node)
     return divides(degree, ranks_per_node) || divides(ranks_per_node, degree);
 }
 
-// Calls `check` for each mesh of `ranks` on `nodes`; degrees that must be refused are.
+// Parts a mesh into islands of all sizes that O, S and nodes allow; others are refused.
+static void each_parting(const mics_mesh *mesh, void (*check)(const mics_mesh *mesh))
+{
+    for (int32_t ranks = -1; ranks <= mesh->ranks + 1; ranks++) {
+        mics_mesh parted = *mesh;
+        const bool good = ranks >= 1 && divides(mesh->sharding.optimizer, ranks) &&
+                          divides(mesh->sequence, ranks) && divides(ranks, mesh->ranks) &&
+                          fits(ranks, mesh->ranks_per_node);
+        const mics_status status = mics_mesh_part_islands(&parted, ranks);
+        ASSERT_STATUS(good ? MICS_OK : MICS_ERR_INVALID, status);
+        if (!good) {
+            assert_memory_equal(&parted, mesh, sizeof parted);
+            continue;
+        }
+        assert_int_equal(parted.ranks, ranks);
+        assert_int_equal(mics_mesh_world(&parted), mesh->ranks);
+        check(&parted);
+    }
+}
+
+// Calls `check` for each mesh of `ranks` on `nodes`, whole and in islands; degrees that must be refused
+// are.
 static int each_sharding(int32_t ranks, int32_t nodes, void (*check)(const mics_mesh *mesh))
 {
     const int32_t local = ranks / nodes;
@@ -38,7 +59,7 @@ static int each_sharding(int32_t ranks, int32_t nodes, void (*check)(const mics_
                 ASSERT_STATUS(good ? MICS_OK : MICS_ERR_INVALID, status);
                 if (!good)
                     continue;
-                check(&mesh);
+                each_parting(&mesh, check);
                 meshes++;
             }
         }
@@ -117,8 +138,12 @@ static int32_t expected_size(const mics_mesh *mesh, mics_group_axis axis, mics_g
         return size_of(mesh, scope, mesh->experts, s.grads);
     case MICS_AXIS_EXPERT_OPTIMIZER:
         return size_of(mesh, scope, mesh->experts, s.optimizer);
-    default: // WORLD
+    case MICS_AXIS_ISLAND:
         return size_of(mesh, scope, 1, mesh->ranks);
+    case MICS_AXIS_OUTER:
+        return size_of(mesh, scope, mesh->ranks, mics_mesh_world(mesh));
+    default: // WORLD
+        return size_of(mesh, scope, 1, mics_mesh_world(mesh));
     }
 }
 
@@ -135,7 +160,7 @@ static void check_group(const mics_mesh *mesh, mics_group_axis axis, mics_group_
     assert_int_equal(mics_group_rank(group, group.index), rank);
     for (int32_t member = 0; member < group.size; member++) {
         const int32_t other = mics_group_rank(group, member);
-        assert_in_range(other, 0, mesh->ranks - 1);
+        assert_in_range(other, 0, mics_mesh_world(mesh) - 1);
         const mics_group seen = mics_mesh_group(mesh, axis, scope, other);
         assert_int_equal(seen.first, group.first);
         assert_int_equal(seen.stride, group.stride);
@@ -151,7 +176,7 @@ static void check_group(const mics_mesh *mesh, mics_group_axis axis, mics_group_
 static void check_groups_of(const mics_mesh *mesh)
 {
     for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++) {
-        for (int32_t rank = 0; rank < mesh->ranks; rank++)
+        for (int32_t rank = 0; rank < mics_mesh_world(mesh); rank++)
             check_group(mesh, (mics_group_axis)(i / MICS_SCOPES),
                         (mics_group_scope)(i % MICS_SCOPES), rank);
     }
@@ -176,7 +201,7 @@ static void check_sequence_groups(const mics_mesh *mesh)
 {
     for (int32_t sequence = 1; sequence <= mesh->ranks_per_node; sequence++) {
         mics_mesh cut = *mesh;
-        if (mesh->ranks_per_node % sequence != 0)
+        if (mesh->ranks_per_node % sequence != 0 || mesh->ranks % sequence != 0)
             continue;
         ASSERT_OK(mics_mesh_cut_sequences(&cut, sequence));
         check_groups_of(&cut);
@@ -225,6 +250,83 @@ static void test_groups_partition_the_ranks(void **state)
 {
     (void)state;
     each_mesh(check_groups);
+}
+
+// A unit of an island is cut once more over islands: their members at one place hold the island's share
+// together, in the order of blocks.
+static void check_island_shares(const mics_mesh *mesh)
+{
+    const int64_t padded = mics_mesh_padded(mesh, 1000);
+    for (int32_t rank = 0; rank < mics_mesh_world(mesh); rank++) {
+        const mics_range share = mics_mesh_range(mesh, rank, mesh->ranks, padded);
+        const mics_range met = mics_mesh_range(mesh, rank, mics_mesh_world(mesh), padded);
+        const mics_group group = mics_mesh_group(mesh, MICS_AXIS_OUTER, MICS_SCOPE_WHOLE, rank);
+        const mics_group island = mics_mesh_group(mesh, MICS_AXIS_ISLAND, MICS_SCOPE_WHOLE, rank);
+        assert_int_equal((met.end - met.begin) % 16, 0);
+        assert_int_equal(met.begin - share.begin,
+                         mics_mesh_block(mesh, MICS_AXIS_OUTER, MICS_SCOPE_WHOLE, rank) *
+                             (met.end - met.begin));
+        const int64_t local = mesh->ranks_per_node; // in two stages it is the same block
+        if (mesh->ranks < local && local < mics_mesh_world(mesh))
+            assert_int_equal(met.begin - share.begin,
+                             mics_mesh_block(mesh, MICS_AXIS_OUTER, MICS_SCOPE_INTRA, rank) *
+                                     (padded / local) +
+                                 mics_mesh_block(mesh, MICS_AXIS_OUTER, MICS_SCOPE_INTER, rank) *
+                                     (met.end - met.begin));
+        assert_int_equal(group.index, rank / mesh->ranks);
+        assert_int_equal(island.first, rank - rank % mesh->ranks);
+        for (int32_t member = 0; member < group.size; member++)
+            assert_int_equal(
+                mics_mesh_range(mesh, mics_group_rank(group, member), mesh->ranks, padded).begin,
+                share.begin);
+    }
+}
+
+static void test_islands_share_what_meets(void **state)
+{
+    (void)state;
+    each_mesh(check_island_shares);
+    char text[64];
+    mics_mesh mesh;
+    ASSERT_OK(mics_mesh_init(16, 4, (mics_sharding){2, 2, 4}, &mesh));
+    ASSERT_OK(mics_mesh_part_islands(&mesh, 8));
+    assert_int_equal(mesh.islands, 2);
+    assert_int_equal(mics_mesh_nodes(&mesh), 2);
+    assert_string_equal(mics_mesh_name(&mesh, text, sizeof text), "P|G|O = 2|2|4, R = 8");
+    ASSERT_OK(mics_mesh_init(16, 2, (mics_sharding){2, 2, 2}, &mesh));
+    ASSERT_OK(mics_mesh_part_islands(&mesh, 4)); // two a node
+    assert_int_equal(mesh.islands, 4);
+    assert_int_equal(mics_mesh_nodes(&mesh), 1);
+    assert_false(mics_mesh_spans_nodes(&mesh, MICS_AXIS_ISLAND, MICS_SCOPE_WHOLE));
+    assert_true(mics_mesh_spans_nodes(&mesh, MICS_AXIS_OUTER, MICS_SCOPE_WHOLE));
+    assert_false(mics_mesh_spans_nodes(&mesh, MICS_AXIS_OUTER, MICS_SCOPE_INTRA));
+    capture seen;
+    capture_begin(&seen);
+    assert_int_equal(mics_mesh_cut_sequences(&mesh, 8), MICS_ERR_INVALID);
+    capture_end();
+    ASSERT_SAID(&seen, "must divide the 4 ranks of an island; these would work: 1, 2, 4");
+    capture_begin(&seen);
+    assert_int_equal(mics_mesh_part_islands(&mesh, 3), MICS_ERR_INVALID);
+    capture_end();
+    ASSERT_SAID(&seen,
+                "outer.ranks = 3 must be a multiple of sharding.optimizer = 2 and of "
+                "sharding.sequence = 1, divide the 16 ranks, and not straddle nodes of 8 ranks "
+                "unevenly; these would work: 2, 4, 8, 16");
+}
+
+// O and S both divide what would work.
+static void test_islands_of_both(void **state)
+{
+    (void)state;
+    mics_mesh mesh;
+    capture seen;
+    ASSERT_OK(mics_mesh_init(24, 2, (mics_sharding){2, 2, 4}, &mesh));
+    ASSERT_OK(mics_mesh_cut_sequences(&mesh, 3));
+    capture_begin(&seen);
+    assert_int_equal(mics_mesh_part_islands(&mesh, 4), MICS_ERR_INVALID);
+    capture_end();
+    ASSERT_SAID(&seen, "these would work: 12, 24");
+    ASSERT_OK(mics_mesh_part_islands(&mesh, 12));
 }
 
 // A column of one kind meets a range of another in one rank: together they cover an optimizer group
@@ -292,7 +394,7 @@ static void check_nesting(const mics_mesh *mesh, int32_t rank, int64_t padded)
 // At each degree of the chain, each run of `degree` ranks owns the unit once.
 static void check_positions(const mics_mesh *mesh, int32_t degree)
 {
-    for (int32_t first = 0; first < mesh->ranks; first += degree) {
+    for (int32_t first = 0; first < mics_mesh_world(mesh); first += degree) {
         bool taken[MAX_RANKS] = {false};
         for (int32_t rank = first; rank < first + degree; rank++) {
             const int32_t position = mics_mesh_position(mesh, rank, degree);
@@ -323,7 +425,7 @@ static void check_chain(const mics_mesh *mesh)
 {
     assert_in_range(mesh->axes, 0, MICS_MESH_AXES);
     assert_int_equal(mesh->chain[0], 1);
-    assert_int_equal(mesh->chain[mesh->axes], mesh->ranks);
+    assert_int_equal(mesh->chain[mesh->axes], mics_mesh_world(mesh));
     for (int32_t axis = 0; axis < mesh->axes; axis++) {
         assert_true(mesh->chain[axis] < mesh->chain[axis + 1]);
         assert_true(divides(mesh->chain[axis], mesh->chain[axis + 1]));
@@ -346,7 +448,7 @@ static void check_hierarchy(const mics_mesh *mesh)
     for (int32_t rank = 0; rank < mesh->ranks; rank++) {
         const mics_group between =
             mics_mesh_group(mesh, MICS_AXIS_PARTITION, MICS_SCOPE_INTER, rank);
-        const mics_group node = mics_mesh_group(mesh, MICS_AXIS_WORLD, MICS_SCOPE_INTRA, rank);
+        const mics_group node = mics_mesh_group(mesh, MICS_AXIS_ISLAND, MICS_SCOPE_INTRA, rank);
         const int32_t begin = node.index * between.size;
         for (int32_t member = 0; member < between.size; member++) {
             const int32_t other = mics_group_rank(between, member);
@@ -432,8 +534,9 @@ static void check_padding(const mics_mesh *mesh)
     static const int64_t lengths[] = {0, 1, 15, 16, 17, 1000, 38597376, (int64_t)1 << 40};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         const int64_t padded = mics_mesh_padded(mesh, lengths[i]);
-        assert_int_equal(padded % ((int64_t)16 * mesh->ranks), 0);
-        assert_true(padded >= lengths[i] && padded - lengths[i] < (int64_t)16 * mesh->ranks);
+        const int64_t line = (int64_t)16 * mics_mesh_world(mesh);
+        assert_int_equal(padded % line, 0);
+        assert_true(padded >= lengths[i] && padded - lengths[i] < line);
     }
 }
 
@@ -474,7 +577,7 @@ static void test_names(void **state)
     assert_string_equal(mics_group_text(MICS_AXIS_REPLICATION, MICS_SCOPE_INTER),
                         "replication group, inter-node");
     assert_string_equal(mics_group_text(MICS_AXES, MICS_SCOPE_WHOLE), "unknown group");
-    assert_string_equal(mics_group_text(MICS_AXIS_WORLD, MICS_SCOPES), "unknown group");
+    assert_string_equal(mics_group_text(MICS_AXIS_ISLAND, MICS_SCOPES), "unknown group");
     for (int i = 0; i < MICS_AXES * MICS_SCOPES; i++)
         assert_non_null(mics_group_text((mics_group_axis)(i / MICS_SCOPES),
                                         (mics_group_scope)(i % MICS_SCOPES)));
@@ -526,6 +629,8 @@ static void check_files(const mics_mesh *mesh)
 static void check_keep(const mics_mesh *mesh)
 {
     const int32_t nodes = mesh->ranks / mesh->ranks_per_node;
+    if (mesh->islands > 1)
+        return;
     check_files(mesh);
     for (int32_t file = 0; file < mics_mesh_keep(mesh, 0).files; file++) {
         int holders = 0, owners = 0, all_copies = 0;
@@ -730,6 +835,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_groups_partition_the_ranks),
+        cmocka_unit_test(test_islands_share_what_meets),
+        cmocka_unit_test(test_islands_of_both),
         cmocka_unit_test(test_spread_is_refused),
         cmocka_unit_test(test_ranges_and_columns),
         cmocka_unit_test(test_pieces_nest_and_tile),

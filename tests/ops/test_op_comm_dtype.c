@@ -144,6 +144,12 @@ static void names_and_sizes(void **state)
     assert_int_equal(mics_comm_dtype_bytes(MICS_COMM_INT8, 61), 128);
     assert_int_equal(mics_comm_dtype_bytes(MICS_COMM_INT8, 256), 320);
     assert_int_equal(mics_comm_dtype_bytes(MICS_COMM_INT8, 257), 320);
+    assert_string_equal(mics_comm_dtype_text(MICS_COMM_INT4), "int4");
+    assert_int_equal(mics_comm_dtype_bytes(MICS_COMM_INT4, 0), 0);
+    assert_int_equal(mics_comm_dtype_bytes(MICS_COMM_INT4, 120), 64);
+    assert_int_equal(mics_comm_dtype_bytes(MICS_COMM_INT4, 121), 128);
+    assert_int_equal(mics_comm_dtype_bytes(MICS_COMM_INT4, 256), 192);
+    assert_int_equal(mics_comm_dtype_bytes(MICS_COMM_INT4, 512), 320);
 }
 
 // ---- bf16 ----
@@ -296,7 +302,7 @@ static float quotient(float a, float b)
     return (float)((double)a / (double)b);
 }
 
-static float scale_reference(const float *values, int64_t elems)
+static float scale_reference(const float *values, int64_t elems, float most)
 {
     float largest = 0;
     for (int64_t i = 0; i < elems; ++i) {
@@ -304,7 +310,7 @@ static float scale_reference(const float *values, int64_t elems)
             return NAN;
         largest = fmaxf(largest, fabsf(values[i]));
     }
-    const float scale = quotient(largest, 127);
+    const float scale = quotient(largest, most);
     if (scale < FLT_MIN)
         return 0;
     int exponent = 0;
@@ -323,7 +329,7 @@ static void int8_reference(unsigned char *packed, float *residual, const float *
     for (int64_t block = 0; block < blocks; ++block) {
         const int64_t first = block * MICS_COMM_INT8_BLOCK, rest = elems - first;
         const int64_t size = rest < MICS_COMM_INT8_BLOCK ? rest : MICS_COMM_INT8_BLOCK;
-        const float scale = scale_reference(values + first, size);
+        const float scale = scale_reference(values + first, size, 127);
         memcpy(packed + 4 * block, &scale, sizeof scale);
         for (int64_t i = first; i < first + size; ++i) {
             double nearest = scale > 0 ? rint((double)quotient(values[i], scale)) : 0;
@@ -533,11 +539,169 @@ static void int8_loses_nothing_over_steps(void **state)
     each_table(int8_feeds_errors_back);
 }
 
+// ---- int4 ----
+
+// Zeros are 8 in a byte's half; what holds no number is 0.
+static void int4_reference(unsigned char *packed, float *residual, const float *values,
+                           int64_t elems)
+{
+    const int64_t blocks = (elems + MICS_COMM_INT8_BLOCK - 1) / MICS_COMM_INT8_BLOCK;
+    unsigned char *halves = packed + 4 * blocks;
+    memset(packed, 0, mics_comm_dtype_bytes(MICS_COMM_INT4, elems));
+    for (int64_t i = 0; i < elems; ++i) {
+        const int64_t first = i - i % MICS_COMM_INT8_BLOCK, rest = elems - first;
+        const float scale = scale_reference(
+            values + first, rest < MICS_COMM_INT8_BLOCK ? rest : MICS_COMM_INT8_BLOCK, 7);
+        double nearest = scale > 0 ? rint((double)quotient(values[i], scale)) : 0;
+        nearest = fmin(fmax(nearest, -7), 7);
+        memcpy(packed + 4 * (i / MICS_COMM_INT8_BLOCK), &scale, sizeof scale);
+        halves[i / 2] = (unsigned char)(halves[i / 2] | ((int)nearest + 8) << 4 * (i % 2));
+        residual[i] = isnan(scale) ? 0 : values[i] - (float)nearest * scale;
+    }
+}
+
+static void int4_case(const mics_kernels *k, const float *values, const float *residual,
+                      int64_t elems)
+{
+    const size_t bytes = mics_comm_dtype_bytes(MICS_COMM_INT4, elems), whole = 4 * (size_t)elems;
+    unsigned char *want = allocated((int64_t)bytes, 1);
+    float *total = allocated(elems, sizeof *total), *left = allocated(elems, sizeof *left);
+    float *sums = random_floats(elems, 11, 1.0), *numbers = allocated(elems, sizeof *numbers);
+    for (int64_t i = 0; i < elems; ++i)
+        total[i] = values[i] + residual[i];
+    int4_reference(want, left, total, elems);
+    const int64_t blocks = (elems + MICS_COMM_INT8_BLOCK - 1) / MICS_COMM_INT8_BLOCK;
+    for (int64_t i = 0; i < elems; ++i) {
+        float scale;
+        memcpy(&scale, want + 4 * (i / MICS_COMM_INT8_BLOCK), sizeof scale);
+        numbers[i] = (float)((want[4 * blocks + i / 2] >> 4 * (i % 2) & 15) - 8) * scale;
+    }
+    buffer in = buffer_copy(values, whole), kept = buffer_copy(residual, whole);
+    buffer packed = buffer_open(bytes), out = buffer_open(whole), sum = buffer_copy(sums, whole);
+    k->pack_int4(packed.data, floats_of(in), floats_of(kept), elems);
+    k->unpack_int4(floats_of(out), packed.data, elems);
+    k->add_int4(floats_of(sum), packed.data, elems);
+    for (int64_t i = 0; i < elems; ++i)
+        sums[i] += numbers[i];
+    expect_bytes(&packed, want, "pack_int4", k->name);
+    expect_bytes(&kept, left, "residual of pack_int4", k->name);
+    expect_bytes(&in, values, "input of pack_int4", k->name);
+    expect_bytes(&out, numbers, "unpack_int4", k->name);
+    expect_bytes(&sum, sums, "add_int4", k->name);
+    free(want);
+    free(total);
+    free(left);
+    free(sums);
+    free(numbers);
+}
+
+static void int4_of_any_size(const mics_kernels *k)
+{
+    static const double magnitudes[] = {1.0, 3e-5, 1e30, 1e-36};
+    for (int i = 0; i < SIZE_COUNT; ++i)
+        for (size_t m = 0; m < sizeof magnitudes / sizeof *magnitudes; ++m) {
+            float *values = random_floats(SIZES[i], (uint64_t)i, magnitudes[m]);
+            float *residual = random_floats(SIZES[i], 100 + (uint64_t)i, 0.1 * magnitudes[m]);
+            int4_case(k, values, residual, SIZES[i]);
+            free(values);
+            free(residual);
+        }
+}
+
+// A block with an infinity beside one that must not notice.
+static void int4_not_finite(const mics_kernels *k)
+{
+    enum { SIZE = 2 * MICS_COMM_INT8_BLOCK };
+    float *values = random_floats(SIZE, 1, 1.0), *residual = random_floats(SIZE, 2, 0.1);
+    unsigned char packed[320];
+    values[3] = -INFINITY;
+    k->pack_int4(packed, values, residual, SIZE);
+    k->unpack_int4(values, packed, SIZE);
+    for (int i = 0; i < MICS_COMM_INT8_BLOCK; ++i) {
+        assert_true(isnan(values[i]) && residual[i] == 0);
+        assert_true(isfinite(values[MICS_COMM_INT8_BLOCK + i]));
+    }
+    free(values);
+    free(residual);
+}
+
+static void int4_matches_reference(void **state)
+{
+    (void)state;
+    each_table(int4_of_any_size);
+    each_table(int4_not_finite);
+}
+
+// ---- changes of meetings ----
+
+static void changes_are_plain(const mics_kernels *k)
+{
+    enum { SIZE = 5003 };
+    const mics_exec at = {.threads = 1};
+    float *a = random_floats(SIZE, 21, 1.0), *h = random_floats(SIZE, 22, 1.0),
+          *message = allocated(SIZE, sizeof *message), *momentum = random_floats(SIZE, 23, 1.0);
+    k->meet_change(&at, message, a, h, 0.37F, SIZE);
+    for (int i = 0; i < SIZE; ++i)
+        assert_true(message[i] == 0.37F * (a[i] - h[i]));
+    float *before = random_floats(SIZE, 23, 1.0), *sent = allocated(SIZE, sizeof *sent);
+    memcpy(sent, message, SIZE * sizeof *sent);
+    const mics_outer_step step = {message, momentum, SIZE, 1.7F, 0.7F, 0.9F};
+    k->meet_step(&at, &step);
+    for (int i = 0; i < SIZE; ++i) {
+        const double g = (double)sent[i] / 1.7F, m = 0.9F * (double)before[i] + g;
+        assert_true(fabs(momentum[i] - m) <= 1e-6 * (fabs(0.9 * before[i]) + fabs(g)));
+        assert_true(fabs(message[i] + 0.7F * (g + 0.9F * m)) <=
+                    1e-6 * (fabs(before[i]) + 2 * fabs(g)));
+    }
+    memcpy(sent, a, SIZE * sizeof *sent);
+    k->meet_adopt(&at, h, a, message, SIZE);
+    for (int i = 0; i < SIZE; ++i)
+        assert_true(a[i] == sent[i] + message[i] && h[i] == a[i]);
+    k->meet_change(&at, message, NULL, h, 0.37F, SIZE);
+    for (int i = 0; i < SIZE; ++i)
+        assert_true(message[i] == 0.37F * h[i]);
+    free(a);
+    free(h);
+    free(message);
+    free(momentum);
+    free(before);
+    free(sent);
+}
+
+// What is sent and what is kept make up the number.
+static void changes_round(const mics_kernels *k)
+{
+    enum { SIZE = 5003 };
+    const mics_exec at = {.threads = 1};
+    float *values = random_floats(SIZE, 31, 1.0), *residual = random_floats(SIZE, 32, 0.01),
+          *before = random_floats(SIZE, 32, 0.01);
+    uint16_t *packed = allocated(SIZE, sizeof *packed);
+    values[7] = INFINITY;
+    k->meet_round(&at, packed, values, residual, SIZE);
+    for (int i = 0; i < SIZE; ++i) {
+        const float value = before[i] + values[i];
+        assert_int_equal(packed[i], bf16_reference(value));
+        assert_true(residual[i] == (i == 7 ? 0 : value - widened(packed[i])));
+    }
+    free(values);
+    free(residual);
+    free(before);
+    free(packed);
+}
+
+static void changes(void **state)
+{
+    (void)state;
+    each_table(changes_are_plain);
+    each_table(changes_round);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_and_sizes),         cmocka_unit_test(bf16_is_exact),
         cmocka_unit_test(bf16_in_place_and_apart), cmocka_unit_test(int8_matches_reference),
+        cmocka_unit_test(int4_matches_reference),  cmocka_unit_test(changes),
         cmocka_unit_test(int8_at_the_edges),       cmocka_unit_test(int8_loses_nothing_over_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

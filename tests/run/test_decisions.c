@@ -68,6 +68,23 @@ static void test_suspicious_steps(void **state)
     }
 }
 
+// Of several islands one can neither compare nor go back while the others train on.
+static void test_islands(void **state)
+{
+    (void)state;
+    static const mics_verdict bad[] = {MICS_VERDICT_NOT_FINITE, MICS_VERDICT_IMPOSSIBLE,
+                                       MICS_VERDICT_DIVERGED, MICS_VERDICT_FLIPPED};
+    run_rules skips = rules_of("skip", "rewind", false, true),
+              stops = rules_of("stop", "repair", false, true);
+    skips.apart = stops.apart = true;
+    for (size_t v = 0; v < sizeof bad / sizeof *bad; v++)
+        expect(&skips, (run_evidence){.verdict = bad[v], .impossible = v < 2}, RUN_GIVE_UP);
+    expect(&skips, (run_evidence){.verdict = MICS_VERDICT_SPIKE}, RUN_ACCEPT);
+    expect(&stops, (run_evidence){.verdict = MICS_VERDICT_SPIKE}, RUN_GIVE_UP);
+    expect(&stops, (run_evidence){.verdict = MICS_VERDICT_EMPTY}, RUN_ACCEPT);
+    expect(&stops, (run_evidence){.verdict = MICS_VERDICT_HELD}, RUN_HOLD);
+}
+
 static void test_spikes(void **state)
 {
     (void)state;
@@ -261,6 +278,7 @@ int main(void)
         cmocka_unit_test(test_divergences), cmocka_unit_test(test_losses),
         cmocka_unit_test(test_progress),    cmocka_unit_test(test_order),
         cmocka_unit_test(test_rows),        cmocka_unit_test(test_flips),
+        cmocka_unit_test(test_islands),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,6 +22,37 @@ static void test_every_sharding_survives_any_node(void **state)
     }
 }
 
+// Where an island's shards are on one node alone, on several, and in the middle of a period.
+static void test_islands_survive_any_node(void **state)
+{
+    (void)state;
+    static const struct {
+        mics_sharding sharding;
+        int32_t ranks, nodes;
+        const char *outer;
+    } cases[] = {
+        {{2, 2, 2}, 4, 2, "outer={\"every\": 3, \"ranks\": 2}"},
+        {{1, 1, 1}, 4, 2, "outer={\"every\": 3, \"ranks\": 2, \"fragments\": 2}"},
+        {{1, 1, 1}, 4, 2, "outer={\"every\": 2, \"ranks\": 1, \"overlap_steps\": 1}"},
+        {{1, 1, 2}, 8, 4, "outer={\"every\": 3, \"ranks\": 4}"},
+        {{4, 4, 4}, 8, 4, "outer={\"every\": 3, \"ranks\": 4}"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (int lost = 0; lost < cases[i].nodes; lost++) {
+            char name[20];
+            training again = make("islands", cases[i].sharding);
+            again.ranks = cases[i].ranks;
+            again.nodes = cases[i].nodes;
+            again.set = cases[i].outer;
+            shell("rm -rf shm/* islands%s%s", "", "");
+            run(&again, LAST);
+            snprintf(name, sizeof name, "node-%d", lost);
+            shell("rm -r %s%s", in_memory(name), "");
+            assert_goes_on(&again, true, KEPT);
+        }
+    }
+}
+
 static void test_other_meshes(void **state)
 {
     (void)state;
@@ -257,6 +288,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_sharding_survives_any_node),
+        cmocka_unit_test(test_islands_survive_any_node),
         cmocka_unit_test(test_other_meshes),
         cmocka_unit_test(test_too_much_lost),
         cmocka_unit_test(test_foreign_folders),

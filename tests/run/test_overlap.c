@@ -254,13 +254,15 @@ static void test_exposed(void **state)
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
         exposed_us[kind] = 1 << kind;
     const run_exposed exposed = run_exposed_sum(exposed_us);
-    assert_true(exposed.gather == (1 << MICS_STEP_PARAM_SYNC) +
+    assert_true(exposed.gather == (1 << MICS_STEP_SIZES) + (1 << MICS_STEP_PARAM_SYNC) +
                                       (1 << MICS_STEP_MOMENTUM_TO_OWNERS) +
                                       (1 << MICS_STEP_MOMENTUM_BACK) + (1 << MICS_STEP_GATHER));
     assert_true(exposed.reduce == 1 << MICS_STEP_REDUCE);
     assert_true(exposed.second_hop == (1 << MICS_STEP_SCATTER) + (1 << MICS_STEP_REPLICA_SCATTER) +
                                           (1 << MICS_STEP_REPLICA_GATHER));
     assert_true(exposed.agree == 1 << MICS_STEP_AGREE);
+    assert_true(exposed.meeting == (1 << MICS_STEP_AGREE_WORLD) + (1 << MICS_STEP_MEET_SCATTER) +
+                                       (1 << MICS_STEP_MEET_GATHER) + (1 << MICS_STEP_MEET_SPREAD));
 }
 
 int main(void)

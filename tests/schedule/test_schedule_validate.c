@@ -50,6 +50,7 @@ static mics_schedule_spec spec_of(const mics_model *model, const mics_mesh *mesh
     spec.params_dtype = wires_of(take(&from, 3));
     spec.grads_dtype = wires_of(take(&from, 3));
     spec.boundary_dtype = wires_of(take(&from, 5));
+    spec.delta_sync = number % 2 == 1;
     spec.share_params = take(&from, 2) == 1;
     spec.evaluation_only = take(&from, 9) == 0;
     spec.all_reduces = take(&from, 4) == 0;
@@ -260,7 +261,7 @@ static void wait_for_its_own_stream(mics_schedule *s)
 
 static void reduce_over_the_world(mics_schedule *s)
 {
-    find(s, MICS_STEP_REDUCE, MICS_STAGE_WHOLE, 0)->axis = MICS_AXIS_WORLD;
+    find(s, MICS_STEP_REDUCE, MICS_STAGE_WHOLE, 0)->axis = MICS_AXIS_ISLAND;
 }
 
 static void gather_alone(mics_schedule *s)
@@ -601,6 +602,34 @@ static void share_what_is_kept(mics_schedule *s)
     s->units[1].tensor_at[s->spec.model->units[1].ops[op].out] = s->in_flight_elems;
 }
 
+static mics_step *coded_sync(mics_schedule *s)
+{
+    return find(s, MICS_STEP_SIZES, MICS_STAGE_WHOLE, 1) + 1;
+}
+
+static void send_numbers(mics_schedule *s)
+{
+    mics_step *sync = coded_sync(s);
+    sync->coded = false;
+    sync->block_bytes = mics_comm_dtype_bytes(sync->dtype.sent, sync->block_elems);
+}
+
+static void name_anothers_sizes(mics_schedule *s)
+{
+    (coded_sync(s) - 1)->unit = 2;
+}
+
+static void send_sizes_to_the_group(mics_schedule *s)
+{
+    mics_step *sync = coded_sync(s);
+    sync[-1].axis = sync->axis;
+}
+
+static void bound_fewer_bytes(mics_schedule *s)
+{
+    coded_sync(s)->block_bytes -= 8;
+}
+
 typedef struct mutant {
     const char *name, *said;
     mics_sharding sharding; // of 16 ranks on 2 nodes
@@ -679,6 +708,13 @@ static const mutant of_copies[] = {
     {"a copy that computes", "invariant 2:", {2, 2, 4}, false, compute_a_copy},
 };
 
+static const mutant of_changes[] = {
+    {"numbers", "invariant 21:", {8, 8, 16}, false, send_numbers},
+    {"sizes of another unit", "invariant 21:", {8, 8, 16}, false, name_anothers_sizes},
+    {"sizes to some", "invariant 21:", {8, 8, 16}, false, send_sizes_to_the_group},
+    {"shorter bound", "invariant 3:", {8, 8, 16}, false, bound_fewer_bytes},
+};
+
 static void check_mutant(mics_memory *memory, const mics_model *model, const mutant *m,
                          mics_optimizer_kind optimizer, int32_t offload_units)
 {
@@ -697,6 +733,10 @@ static void check_mutant(mics_memory *memory, const mics_model *model, const mut
                                .offload_units = offload_units,
                                .recompute = {.attention = true, .mlp = true},
                                .optimizer = optimizer};
+    if (m >= of_changes && m < of_changes + sizeof of_changes / sizeof of_changes[0]) {
+        spec.precision = MICS_PRECISION_MIXED;
+        spec.delta_sync = true;
+    }
     mics_schedule *schedule = NULL;
     capture seen;
     ASSERT_OK(mics_mesh_init(16, 2, m->sharding, &spec.mesh));
@@ -720,6 +760,8 @@ static void test_each_invariant_fails(void **state)
     mics_model *model = model_gpt2(memory, 3, false);
     for (size_t i = 0; i < sizeof mutants / sizeof mutants[0]; i++)
         check_mutant(memory, model, &mutants[i], MICS_OPTIMIZER_ADAMW, 0);
+    for (size_t i = 0; i < sizeof of_changes / sizeof of_changes[0]; i++)
+        check_mutant(memory, model, &of_changes[i], MICS_OPTIMIZER_ADAMW, 0);
     for (size_t i = 0; i < sizeof of_matrices / sizeof of_matrices[0]; i++)
         check_mutant(memory, model, &of_matrices[i], MICS_OPTIMIZER_MUON, 0);
     mics_model_close(model);

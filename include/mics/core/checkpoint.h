@@ -28,6 +28,12 @@ extern "C" {
 // the name that torch.optim gives it: "exp_avg", "exp_avg_sq", "momentum_buffer".
 #define MICS_STATE_PARAM "param"
 
+// Of several islands (mics_outer) a unit's states are the parameters that all agreed on, as
+// MICS_STATE_PARAM, and the momentum of their outer steps. Each island's own state is a unit of its own,
+// with a name that mics_checkpoint_island_unit makes. So who knows nothing of islands reads parameters
+// that all agreed on.
+#define MICS_STATE_OUTER_MOMENTUM "outer_momentum"
+
 enum { MICS_MAX_SHARD_STATES = 8 };
 
 // One state of a shard.
@@ -44,6 +50,7 @@ typedef struct mics_optimizer_shard {
     int64_t begin, end;  // 0 <= begin <= end <= unit_elems
     int32_t state_count; // 1 to MICS_MAX_SHARD_STATES; alike in all shards of a unit, in order too
     mics_shard_state states[MICS_MAX_SHARD_STATES];
+    int32_t of_island; // 1 + the island whose own state it is; 0: of all, or there is one
 } mics_optimizer_shard;
 
 // Where dynamic loss scaling is (fp16): mics_scaler of the engine.
@@ -62,6 +69,25 @@ typedef struct mics_checkpoint_losses {
     int32_t count;
     double list[MICS_CHECKPOINT_LOSSES]; // (count), finite
 } mics_checkpoint_losses;
+
+// Where the meetings of several islands stand (mics_outer_state), and in which order they come.
+typedef struct mics_checkpoint_outer {
+    int32_t islands; // 2 or more; 0: there is one, and the rest has no meaning
+    int32_t every, fragments, overlap_steps;
+    int64_t met;            // the newest training step whose list's meetings are done
+    const int64_t *counted; // (windows, islands): tokens that counted since those units met
+    int32_t windows;
+} mics_checkpoint_outer;
+
+/* Whether parameters are those that all islands agreed on, as nothing has trained since they met. Pure. */
+static inline bool mics_checkpoint_is_agreed(const mics_checkpoint_outer *outer)
+{
+    for (int32_t i = 0; outer->islands > 1 && i < outer->windows * outer->islands; i++) {
+        if (outer->counted[i] != 0)
+            return false;
+    }
+    return true;
+}
 
 // Ranks that shared one copy of each state.
 typedef struct mics_checkpoint_sharding {
@@ -88,6 +114,7 @@ typedef struct mics_checkpoint_meta {
     const char *run_id;      // of the run that saved it; NULL or "": none
     mics_checkpoint_scaler scaler;
     mics_checkpoint_losses recent; // none: as at step 0
+    mics_checkpoint_outer outer;
     // How the run was resolved.
     const char *precision; // "fp32", "tf32", "bf16", "fp16"
     const char *optimizer; // "AdamW", "SGD", "Lion", "Muon"
@@ -279,6 +306,18 @@ void mics_checkpoint_close(mics_checkpoint *checkpoint);
  * Returns: never NULL.
  */
 const mics_checkpoint_meta *mics_checkpoint_meta_get(const mics_checkpoint *checkpoint);
+
+/* The name under which a checkpoint of several islands has an island's own state of a unit: "h.0@1".
+ *
+ * Needs:   island >= 0.
+ * Returns: MICS_OK; MICS_ERR_MEMORY.
+ * Owns:    the caller frees *name_out with mics_free.
+ */
+mics_status mics_checkpoint_island_unit(mics_memory *memory, const char *unit, int32_t island,
+                                        char **name_out);
+
+/* The island whose own state has a unit of this name; -1: of all. Pure. */
+int32_t mics_checkpoint_unit_island(const char *name);
 
 /* Reads elements [begin, end) of a state of a unit, checking the checksum of every chunk that it
  * touches.

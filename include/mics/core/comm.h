@@ -34,8 +34,8 @@ enum { MICS_RANK_NONE = -1 };
 
 enum { MICS_CHANNELS = 2 };
 
-// Sends `bytes` to one rank while receiving as many from another (both may be the same rank, this
-// one too). COPY: recv = received. SUM_F32: recv[i] = received[i] + recv[i]; or, with `into`, that
+// Sends `bytes` to one rank while receiving as many, or recv_bytes, from another (both may be the
+// same rank, this one too). COPY: recv = received. SUM_F32: recv[i] = received[i] + recv[i]; or, with `into`, that
 // sum goes there and recv stays as it is.
 typedef struct mics_exchange {
     int32_t to;       // world rank; MICS_RANK_NONE: nothing is sent
@@ -43,12 +43,19 @@ typedef struct mics_exchange {
     const void *send; // not overlapping recv
     void *recv;
     size_t bytes;
+    size_t recv_bytes; // (optional) of COPY: so many are received; 0: as many as are sent
     mics_reduce reduce;
     float *into;      // (optional) of SUM_F32; overlaps no other buffer
     bool add;         // to what `into` holds
     int32_t channel;  // 0 <= channel < MICS_CHANNELS
     const char *what; // the same on both sides: "all-gather of unit h.3"; never NULL
 } mics_exchange;
+
+/* Bytes that an exchange receives. Pure. */
+static inline size_t mics_exchange_incoming(const mics_exchange *exchange)
+{
+    return exchange->recv_bytes > 0 ? exchange->recv_bytes : exchange->bytes;
+}
 
 // A collective's members and which block each one owns.
 typedef struct mics_comm_group {

@@ -39,6 +39,9 @@ typedef enum mics_comm_dtype {
     // The scale is 0, and so are the elements, where it would be denormal (magnitudes below
     // 1.5e-36), and NaN where the block holds a NaN or an infinity.
     MICS_COMM_INT8,
+    // Likewise with two elements a byte, the even one in the low half, v + 8 of -7 ... 7; the scale
+    // is the largest magnitude / 7. Of changes at meetings alone (mics_outer).
+    MICS_COMM_INT4,
     MICS_COMM_DTYPES
 } mics_comm_dtype;
 
@@ -56,10 +59,10 @@ static inline mics_comm_dtypes mics_comm_dtypes_both(mics_comm_dtype dtype)
     return dtypes;
 }
 
-/* "fp32", "bf16", "int8"; never NULL. */
+/* "fp32", "bf16", "int8", "int4"; never NULL. */
 const char *mics_comm_dtype_text(mics_comm_dtype dtype);
 
-/* Bytes that `elems` numbers take; those of INT8 are rounded up to 64. Needs elems >= 0. */
+/* Bytes that `elems` numbers take; those of INT8 and INT4 are rounded up to 64. Needs elems >= 0. */
 static inline size_t mics_comm_dtype_bytes(mics_comm_dtype dtype, int64_t elems)
 {
     const size_t n = (size_t)elems;
@@ -67,6 +70,9 @@ static inline size_t mics_comm_dtype_bytes(mics_comm_dtype dtype, int64_t elems)
         return 2 * n;
     if (dtype == MICS_COMM_INT8)
         return (n + (n + MICS_COMM_INT8_BLOCK - 1) / MICS_COMM_INT8_BLOCK * 4 + 63) / 64 * 64;
+    if (dtype == MICS_COMM_INT4)
+        return ((n + 1) / 2 + (n + MICS_COMM_INT8_BLOCK - 1) / MICS_COMM_INT8_BLOCK * 4 + 63) / 64 *
+               64;
     return 4 * n;
 }
 

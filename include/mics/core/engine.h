@@ -70,7 +70,8 @@ typedef struct mics_engine_spec {
     // Of an optimizer that takes matrices whole: the rate of all other parameters over theirs. 0:
     // the same.
     double other_rate;
-    float clip; // largest global gradient norm; 0: no clipping
+    float clip;                     // largest global gradient norm; 0: no clipping
+    float outer_lr, outer_momentum; // of meetings (mics_outer): Nesterov's step
     // Where it computes, opened with mics_engine_events events; NULL: the CPU. A device with memory
     // of its own needs a schedule for accelerators, and a comm whose collectives take its buffers.
     mics_device *device;
@@ -147,6 +148,8 @@ typedef struct mics_step_result {
     mics_verdict verdict; // training only
     uint32_t told;        // by any rank (mics_engine_tell); the same on every rank
     mics_bytes sent;      // by this rank, counted
+    // What coded parameter syncs sent less than the most that the schedule says: this rank, all ranks.
+    mics_bytes unsent, unsent_by_all;
     int64_t copied_bytes; // of activations to host memory and back
     // Training only, the same on every rank. The sums are over all ranks' sequences, and 0 in a
     // model without experts.
@@ -162,6 +165,81 @@ typedef struct mics_step_limits {
     // MICS_ERR_NUMERIC is not logged: the caller does, with mics_engine_explain.
     bool silent;
 } mics_step_limits;
+
+// ---- local steps: of a schedule whose mesh has several islands ----
+
+// Verdicts, losses and norms of mics_step_result are an island's. What a rank tells (mics_engine_tell)
+// and mics_engine_hold go to the world as a step begins, so their ballot is cast then, and all ranks
+// act on it in the same step. All ranks of the world make the same calls, of the same step numbers: a
+// step that one island leaves out is taken again by all, or by none.
+
+// What all ranks of the world know together of a training step: as mics_step_result and
+// mics_agreement, over all islands. Known one step later (AGREE_WORLD), or by mics_engine_complete.
+typedef struct mics_world_result {
+    int64_t step;     // 0: none yet
+    double loss;      // mean over the tokens, or pairs, of all islands that count
+    double grad_norm; // root of the mean of the islands' squared norms
+    int64_t counted;
+    int64_t memory_peak_bytes;
+    uint32_t told;
+    int32_t updated; // islands whose verdict was MICS_VERDICT_UPDATED
+    double router_sums[MICS_ROUTER_SUMS];
+    double preference_sums[MICS_PREFERENCE_SUMS];
+} mics_world_result;
+
+/* The newest one: the same on every rank of the world. Of one island: that of the newest step.
+ *
+ * Returns: never NULL.     Owns: the engine; valid until the next step or completion.
+ */
+const mics_world_result *mics_engine_world(const mics_engine *engine);
+
+/* All units meet now, of the state after the newest step: where a run ends. Anchors and masters are
+ * then the same on all islands. Includes mics_engine_complete. Nothing to do in one island.
+ *
+ * Returns: as mics_engine_complete.        Collective: over the world.     Blocks: yes.
+ */
+mics_status mics_engine_meet(mics_engine *engine);
+
+/* Swaps anchors and masters, so that parameters are the agreed ones: to evaluate, export or sample.
+ * Called again it swaps back, to the same bits. No step in between. Includes mics_engine_complete,
+ * before and after. Nothing to do in one island.
+ *
+ * Returns: as mics_engine_complete.        Collective: over the world.     Blocks: yes.
+ */
+mics_status mics_engine_swap_agreed(mics_engine *engine);
+
+// Where meetings stand, for checkpoints. Arrays are the engine's; the caller reads them between
+// steps, and before the first step writes them, all ranks alike.
+typedef struct mics_outer_state {
+    int64_t *met; // the newest training step whose list's meetings are done
+    // (windows, islands): tokens that counted, in steps that updated, since those units met
+    int64_t *counted;
+    int32_t windows, islands;
+} mics_outer_state;
+mics_outer_state mics_engine_outer_state(const mics_engine *engine);
+
+// What one rank holds for a unit's meetings, in the host's memory or a host copy (as
+// mics_engine_download and mics_engine_upload make them), cut at the unit's own length.
+typedef struct mics_engine_outer_shard {
+    mics_range range; // of the anchor: the optimizer shard's
+    float *anchor;
+    mics_range met; // of the momentum: 1 / world of the unit
+    float *momentum;
+} mics_engine_outer_shard;
+
+/* Those of a unit; NULL in place of numbers, and empty ranges, where it does not meet.
+ *
+ * Needs:   0 <= unit < units of the model.
+ * Owns:    as mics_engine_optimizer_shard_get.
+ */
+mics_engine_outer_shard mics_engine_outer_shard_get(const mics_engine *engine, int32_t unit);
+
+/* Anchors become what masters are, momentum and tokens 0: as training begins from what was loaded, or
+ * where a checkpoint of another number of islands is taken over; behind mics_engine_upload.
+ * mics_engine_init_random includes it.
+ *
+ * Returns: MICS_OK; MICS_ERR_DEVICE.       Collective: no. */
+mics_status mics_engine_set_anchors(mics_engine *engine);
 
 /* Allocates everything that a run needs, as the schedule's ledger says, and starts the
  * communication threads. Parameters and optimizer state are 0.
@@ -241,7 +319,8 @@ void mics_engine_set_limits(mics_engine *engine, const mics_step_limits *limits)
  */
 char *mics_engine_explain(const mics_engine *engine, char *text, size_t capacity);
 
-/* What each rank gave to the newest step's agreement, by rank: the same on every rank.
+/* What each rank of the island gave to the newest step's agreement, by rank from its first one on: the
+ * same on all of them.
  *
  * Returns: never NULL.     Owns: the engine; valid until the next step.
  */
@@ -387,18 +466,28 @@ void mics_engine_set_scaler(mics_engine *engine, const mics_scaler *state);
 
 /* Does what the newest step left for the next one: replica gathers and updates that are due, which
  * the next step then does not, and the parameter sync. Before the state is read, and after it is
- * written.
+ * written. Of several islands also what the world agrees on, and, where they do not overlap, the
+ * meetings that are due at the head of the next step's list.
  *
  * Returns: MICS_OK; as mics_engine_step; MICS_ERR_INVALID (the schedule is for evaluation only).
  * Collective: yes.     Blocks: yes.
  */
 mics_status mics_engine_complete(mics_engine *engine);
 
+/* Coded parameter syncs (mics_schedule_spec.delta_sync) of the next step or completion send numbers in
+ * place of changes, on all ranks if one of them asks: copies that differ from their owner's are then
+ * alike again. So they do behind mics_engine_open and mics_engine_upload; a run asks behind each save.
+ *
+ * Threads:    the engine's caller.     Collective: no.
+ */
+void mics_engine_sync_whole(mics_engine *engine);
+
 // What completions did, those within other calls included.
 typedef struct mics_completions {
     int32_t count;   // each with the training list's parameter sync
     int32_t updates; // how many of them had an update to do, and so the list's replica gathers
     mics_bytes sent; // by this rank
+    mics_bytes unsent, unsent_by_all; // as in mics_step_result
 } mics_completions;
 
 /* What was completed since this was called last; the counts are the same on every rank.
@@ -419,10 +508,11 @@ typedef enum mics_replica_state {
     MICS_REPLICA_MOMENTS,
     MICS_REPLICA_PARAMS,
     MICS_REPLICA_STATES,
-    MICS_REPLICA_GRADS = MICS_REPLICA_STATES // after the second hop; see mics_engine_compare_grads
+    MICS_REPLICA_GRADS = MICS_REPLICA_STATES, // after the second hop; mics_engine_compare_grads
+    MICS_REPLICA_ANCHORS                      // over islands: what they agreed on
 } mics_replica_state;
 
-/* "masters", "moments", "parameters", "gradients after the second hop"; never NULL. */
+/* "masters", "moments", "parameters", "gradients after the second hop", "anchors"; never NULL. */
 const char *mics_replica_state_text(mics_replica_state state);
 
 // A difference among replicas.
@@ -441,9 +531,10 @@ typedef struct mics_divergence {
 } mics_divergence;
 
 /* Compares what replicas hold, by hashes of 64 bits of each unit; padding is left out; and what
- * exists once with its hash behind the update, where the spec asks for that. Sends 32 bytes a rank,
- * and more only after a difference. Includes mics_engine_complete, where an update is
- * due, or parameters are compared.
+ * exists once with its hash behind the update, where the spec asks for that. Of several islands each
+ * is compared by itself, and the anchors of all, in which a difference has no majority. Sends 32 bytes
+ * a rank, of several islands 8 more a unit, and more only after a difference. Includes
+ * mics_engine_complete, where an update is due, or parameters are compared, and of several islands.
  *
  * Needs:   between steps.
  * Returns: MICS_OK, with what was found; MICS_ERR_INVALID (the schedule is for evaluation only);
@@ -479,14 +570,14 @@ enum { MICS_HOST_BYTES = 64 };
  */
 mics_status mics_engine_hosts(mics_engine *engine, char (*hosts_out)[MICS_HOST_BYTES]);
 
-/* Drops what rounding to int8 lost so far (error feedback). A checkpoint does not hold it, so a run
- * that goes on from one begins without; call it whenever one is written, and both give the same
- * bits.
+/* Drops what rounding lost so far (error feedback): of gradients to int8, of changes at meetings. A
+ * checkpoint does not hold it, so a run that goes on from one begins without; call it whenever one is
+ * written, and both give the same bits.
  */
 void mics_engine_forget_residual(mics_engine *engine);
 
 /* Times of the newest training step, of CLOCK_MONOTONIC: as many as lists[MICS_PHASE_TRAIN] has
- * steps, by index there.
+ * steps, by index there. A step of a meeting that was not due took no time, where its stream passed.
  *
  * Returns: never NULL.     Owns: the engine; valid until the next step.
  */

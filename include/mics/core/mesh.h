@@ -75,10 +75,14 @@ typedef struct mics_sharding {
     int32_t params, grads, optimizer;
 } mics_sharding;
 
-enum { MICS_MESH_AXES = 6 };
+enum { MICS_MESH_AXES = 7 };
 
 typedef struct mics_mesh {
-    int32_t ranks, ranks_per_node;
+    // Of an island: ranks that train as one, and are all there are but for local steps. What this page
+    // says of all ranks holds inside each island. Rank r of the world is of island r / ranks.
+    int32_t ranks;
+    int32_t islands; // that meet every so many steps (mics_outer); 1
+    int32_t ranks_per_node;
     mics_sharding sharding;
     // Ranks that keep different experts: E | P; 1: all have the same. Of units of experts (model.h) a
     // rank keeps one of E blocks, that of its digits below E: it is sharded over P / E, G / E and
@@ -88,14 +92,14 @@ typedef struct mics_mesh {
     // chain, as states are cut over all ranks whoever shares sequences.
     int32_t sequence;
     int32_t chain[MICS_MESH_AXES +
-                  1]; // ascending, chain[0] = 1, each divides the next, the last is ranks
+                  1]; // ascending, chain[0] = 1, each divides the next, the last is ranks * islands
     int32_t axes;     // chain has axes + 1 entries
 } mics_mesh;
 
 // Along which degrees of the chain a group runs. Its members together hold one shard at the first
 // degree; each of them holds a shard at the second.
 typedef enum mics_group_axis {
-    MICS_AXIS_WORLD,     // 1 to ranks: all of them
+    MICS_AXIS_ISLAND,    // 1 to ranks: all that train as one
     MICS_AXIS_PARTITION, // 1 to P: together hold the parameters once; gathers run here
     MICS_AXIS_GRADIENT,  // 1 to G: hold the gradients once; each micro-step's reduce-scatter
     MICS_AXIS_OPTIMIZER, // 1 to O: hold the optimizer state once; boundary of units that stay whole
@@ -109,6 +113,8 @@ typedef enum mics_group_axis {
     MICS_AXIS_EXPERT_PARTITION,
     MICS_AXIS_EXPERT_GRADIENT,
     MICS_AXIS_EXPERT_OPTIMIZER,
+    MICS_AXIS_OUTER, // ranks to ranks * islands: the same rank of each island; meetings run here
+    MICS_AXIS_WORLD, // 1 to ranks * islands: everybody
     MICS_AXES
 } mics_group_axis;
 
@@ -151,14 +157,36 @@ mics_status mics_mesh_spread_experts(mics_mesh *mesh, int32_t experts);
  */
 mics_status mics_mesh_cut_sequences(mics_mesh *mesh, int32_t sequence);
 
-/* The group along an axis that a rank is in. Needs 0 <= rank < mesh->ranks. */
+/* Parts the ranks into islands of `ranks`, the nearest ones, that meet every so many steps
+ * (mics_schedule_spec.outer). mics_mesh_init has made one of all.
+ *
+ * Needs:   ranks a multiple of O and of S that divides the mesh's; it divides the ranks of a node, or
+ *          is a multiple of them.
+ * Returns: MICS_OK; MICS_ERR_INVALID, logged with the numbers that would work (mesh untouched).
+ * Threads: any.
+ */
+mics_status mics_mesh_part_islands(mics_mesh *mesh, int32_t ranks);
+
+/* Ranks of all islands. Pure. */
+static inline int32_t mics_mesh_world(const mics_mesh *mesh)
+{
+    return mesh->ranks * mesh->islands;
+}
+
+/* Nodes that an island lies on; 1 where a node holds several. Pure. */
+static inline int32_t mics_mesh_nodes(const mics_mesh *mesh)
+{
+    return mesh->ranks > mesh->ranks_per_node ? mesh->ranks / mesh->ranks_per_node : 1;
+}
+
+/* The group along an axis that a rank is in. Needs 0 <= rank < mics_mesh_world(mesh). */
 mics_group mics_mesh_group(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope,
                            int32_t rank);
 
 /* Which block of its group's collective a member owns: a permutation of [0, size) over the members.
  *
- * All of WORLD and of REPLICATION, and of SEQUENCE: the member's own index.
- * Needs:   0 <= rank < mesh->ranks.
+ * All of ISLAND, of WORLD and of REPLICATION, and of SEQUENCE: the member's own index.
+ * Needs:   0 <= rank < mics_mesh_world(mesh).
  */
 int32_t mics_mesh_block(const mics_mesh *mesh, mics_group_axis axis, mics_group_scope scope,
                         int32_t rank);
@@ -175,7 +203,7 @@ mics_range mics_mesh_range(const mics_mesh *mesh, int32_t rank, int32_t degree,
                            int64_t padded_elems);
 
 /* A unit's length rounded up so that every degree, and the all-reduce over replicas, cuts it into
- * equal blocks that start on 64 bytes: a multiple of 16 * ranks.
+ * equal blocks that start on 64 bytes: a multiple of 16 * ranks * islands.
  *
  * Units:   elements.
  * Needs:   elems >= 0.
@@ -195,7 +223,9 @@ mics_replicas mics_mesh_replicas(const mics_mesh *mesh);
 
 // What a rank keeps of its optimizer shard in the memory of its node, so that each node keeps what
 // its ranks hold once: ranks of a node that hold the same shard cut it into as many parts. Files are
-// numbered alike on all nodes, and have the same content where several keep them.
+// numbered alike on all nodes, and have the same content where several keep them. Of several islands the
+// ranks of an island that hold the same shard cut it, on whichever nodes they are, and the number of a
+// file is its rank's.
 typedef struct mics_keep {
     int32_t files;       // that all parts of all shards come to
     int32_t file;        // of this rank's part
@@ -205,8 +235,10 @@ typedef struct mics_keep {
     int32_t to, from;
 } mics_keep;
 
-/* What a rank keeps. Losing one of several nodes then loses nothing.     Needs 0 <= rank <
- * mesh->ranks. */
+/* What a rank keeps. Losing one of several nodes then loses nothing.
+ *
+ * Needs:   0 <= rank < mics_mesh_world(mesh).
+ */
 mics_keep mics_mesh_keep(const mics_mesh *mesh, int32_t rank);
 
 /* What such groups are called: "partition group", "partition group, intra-node"; never NULL. */
@@ -214,7 +246,7 @@ const char *mics_group_text(mics_group_axis axis, mics_group_scope scope);
 
 /* The family's name for a sharding: "ddp", "zero1", "zero2", "zero3", "mics(2)", "mics+(2)",
  * "hpz(2)" or "P|G|O = 1|2|4"; with ", E = 2" behind it where experts are spread, and
- * ", S = 2" where sequences are cut.
+ * ", S = 2" where sequences are cut, and ", R = 2" where islands are of 2 ranks.
  *
  * Writes at most `capacity` characters; returns `text`.
  * Needs:   capacity >= 1.

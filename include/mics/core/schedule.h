@@ -70,6 +70,18 @@ typedef enum mics_step_kind {
     MICS_STEP_UPDATE,             // compute: optimizer on a unit's shard
     MICS_STEP_STORE, // copy: what a unit keeps for its backward, to host memory, behind its forward
     MICS_STEP_FETCH, // copy: the same back to its place in the arena, ahead of its backward
+    // comm: directly ahead of a parameter sync as changes (mics_schedule_spec.delta_sync): codes this
+    // rank's block; the bytes of each rank's coded block to all ranks
+    MICS_STEP_SIZES,
+    // Local steps (mics_outer): what became of the step before, from every rank of the world to all
+    // (comm); then what a unit's meeting takes, all in one list.
+    MICS_STEP_AGREE_WORLD,
+    MICS_STEP_MEET_CHANGE,  // compute: anchor less masters, times the island's tokens, in a message
+    MICS_STEP_MEET_SCATTER, // comm: reduce-scatter of the rank's 1 / ranks of it over islands
+    MICS_STEP_MEET_UPDATE,  // compute: outer step on the rank's 1 / world, into the message
+    MICS_STEP_MEET_GATHER,  // comm: all-gather of that over islands
+    MICS_STEP_MEET_SPREAD,  // comm: all-gather over the optimizer shard's replicas in the island
+    MICS_STEP_MEET_ADOPT,   // compute: anchor and masters become the new anchor
     MICS_STEP_KINDS
 } mics_step_kind;
 
@@ -121,7 +133,12 @@ typedef struct mics_step_part {
 typedef struct mics_step {
     mics_step_kind kind;
     mics_stream stream;
-    int32_t unit;                       // -1: none
+    int32_t unit; // -1: none
+    // In which training steps it runs, see mics_step_is_due: every `period` ones; 0: in each.
+    int32_t period, offset;
+    int32_t state; // MEET_*: 0: what the anchor is of; k: state k - 1 of the optimizer
+    // PARAM_SYNC: blocks travel as changes, of the bytes that SIZES before it told, at most block_bytes
+    bool coded;
     int32_t micro_step;                 // -1: at the accumulation boundary
     int32_t wait[MICS_STREAMS];         // steps that must be done first, by index; -1: none
     mics_step_use uses[MICS_STEP_USES]; // compute: units read or differentiated; comm: uses[0]
@@ -149,6 +166,30 @@ typedef struct mics_step {
     int32_t member_at, member_count;
 } mics_step;
 
+/* Whether a step of the list runs in training step number `number` (from 1 on). A meeting is of what
+ * the training step before left, so there is none in the first one. A stream passes over a step that
+ * does not run, without its waits: who waits for it waits for those before it on its stream. Pure.
+ *
+ * Needs:   number >= 1.
+ */
+static inline bool mics_step_is_due(const mics_step *step, int64_t number)
+{
+    return step->period == 0 || (number > 1 && (number - 1) % step->period == step->offset);
+}
+
+/* Whether a step is a part of a unit's meeting. Pure. */
+static inline bool mics_step_meets(const mics_step *step)
+{
+    return step->kind >= MICS_STEP_MEET_CHANGE && step->kind <= MICS_STEP_MEET_ADOPT;
+}
+
+/* Whether a kind of step sends what meets. Pure. */
+static inline bool mics_step_kind_sends_meeting(mics_step_kind kind)
+{
+    return kind == MICS_STEP_MEET_SCATTER || kind == MICS_STEP_MEET_GATHER ||
+           kind == MICS_STEP_MEET_SPREAD;
+}
+
 /* Whether a step is a computation. Pure. */
 static inline bool mics_step_is_compute(const mics_step *step)
 {
@@ -175,11 +216,11 @@ static inline mics_group_scope mics_step_scope(const mics_step *step)
                                              : MICS_SCOPE_INTRA;
 }
 
-// Whether a step sums gradients.
+// Whether a step sums: gradients, or what meets.
 static inline bool mics_step_sums(const mics_step *step)
 {
     return step->kind == MICS_STEP_REDUCE || step->kind == MICS_STEP_SCATTER ||
-           step->kind == MICS_STEP_REPLICA_SCATTER;
+           step->kind == MICS_STEP_REPLICA_SCATTER || step->kind == MICS_STEP_MEET_SCATTER;
 }
 
 // Whether a step is of the second hop: on accumulators, in fp32.
@@ -263,6 +304,26 @@ typedef struct mics_recompute {
 
 enum { MICS_RECOMPUTE_ALL = INT32_MAX, MICS_RECOMPUTE_BYTES = 48 };
 
+// Local steps: islands (mics_mesh.islands) train for themselves, and meet. An *anchor* is what they
+// agreed on last. In its meeting a unit's change since then, anchor less masters, is averaged over
+// the islands by the tokens that counted in them; an outer Nesterov step with that as its gradient
+// gives the new anchor, and masters become it.
+// A unit meets every `every` steps. Fragment f of the units begins after every / fragments * f steps
+// of a period (rounded down); its units follow each other over `overlap_steps` lists, about as many
+// elements in each. Each meeting is in one list, of the training step behind the state that meets:
+// behind the update that this list has at its head; or, where there is none, at its head. If
+// overlap_steps is 0, forward waits for it. Else it runs beside computation, and masters become the
+// new anchor ahead of that training step's own update: its gradients are of the masters that met.
+// Source: DiLoCo, arXiv:2311.08105; Streaming DiLoCo, arXiv:2501.18512; moments: DES-LOC,
+// arXiv:2505.22549.
+typedef struct mics_outer {
+    int32_t every;         // 0: no local steps
+    int32_t fragments;     // 1 to every
+    int32_t overlap_steps; // 0 to every
+    int32_t moments_every; // periods between two means of the optimizer's states; 0: none
+    mics_comm_dtype dtype; // of changes on the link; below FP32 with error feedback
+} mics_outer;
+
 typedef struct mics_schedule_spec {
     // Outlives the schedule; the schedule's own spec has it as `mesh` spreads its experts
     // (mics_model_spread).
@@ -330,6 +391,11 @@ typedef struct mics_schedule_spec {
     // Of pairs: the micro-batch is even, and backward of the last unit first computes both rows'
     // losses.
     mics_preference preference;
+    mics_outer outer; // of a mesh of several islands
+    // Inter-node parameter sync sends changes of bf16 numbers, coded without loss (comm/delta): bits
+    // are the same. Needs MIXED; else the schedule's own spec says false. Not with islands; to run, not on
+    // accelerators.
+    bool delta_sync;
     // (optional) A schedule of the same model, batch, precision, accelerator, recompute, offload_units,
     // optimizer, state_dtype, preference and evaluation_only, whose activation offsets are taken over: most
     // of the work of short lists. Read by mics_schedule_open alone; NULL in the schedule's own spec.
@@ -361,6 +427,20 @@ typedef struct mics_round {
     int32_t index;     // of the unit among them
     int32_t busiest;   // owner with the most FLOPs
 } mics_round;
+
+// What a unit's meetings take: places in the arena of MICS_MEM_OUTER, floats; -1: none.
+typedef struct mics_meeting {
+    int64_t anchor;   // of the optimizer shard
+    int64_t momentum; // the outer one, of the rank's 1 / world of the unit
+    // Error feedback below FP32: of what the scatter sends, 1 / ranks; of what the gather sends,
+    // 1 / world.
+    int64_t sent_residual, met_residual;
+    // Of the optimizer shard, and behind it as much for each state of the optimizer where these meet;
+    // units that never meet in one list share places.
+    int64_t message;
+    int32_t offset; // in the period: mics_step.offset
+    int32_t window; // number of that offset among all that units have, from 0 on
+} mics_meeting;
 
 typedef struct mics_schedule {
     mics_memory *memory;
@@ -399,11 +479,21 @@ typedef struct mics_schedule {
     int64_t momentum_elems; // floats: momentum of the largest round; 0: none
     int64_t *residual_at;   // by unit: int8's rounding errors (error feedback), floats; -1: none
     int64_t residual_elems;
-    int32_t *members; // units of steps that stand for several
+    mics_meeting *meetings; // by unit; NULL: no local steps
+    int64_t outer_elems;    // of the arena of MICS_MEM_OUTER, floats
+    int32_t *members;       // units of steps that stand for several
     int32_t member_count;
     mics_memory_ledger ledger;
-    mics_bytes kind_bytes[MICS_PHASES][MICS_STEP_KINDS][MICS_STAGES]; // sent by all ranks together
+    // Sent by all ranks together; of MEET_* in all training steps of a period behind the first.
+    mics_bytes kind_bytes[MICS_PHASES][MICS_STEP_KINDS][MICS_STAGES];
 } mics_schedule;
+
+/* Training steps after which lists repeat: outer.every, times moments_every where states meet; 1
+ * without local steps. Pure. */
+int32_t mics_schedule_period(const mics_schedule *schedule);
+
+/* Different offsets of meetings in a period; 0 without local steps. Pure. */
+int32_t mics_schedule_windows(const mics_schedule *schedule);
 
 /* Ranks that together hold a unit's block once or several times: 1 / E of all for experts. Pure.
  *
@@ -480,6 +570,28 @@ static inline bool mics_schedule_runs(const mics_schedule *schedule, const mics_
 static inline bool mics_schedule_shares(const mics_schedule *schedule, int32_t unit)
 {
     return schedule->spec.share_params && schedule->sharding[unit].params > 1;
+}
+
+/* Whether a unit's parameter sync sends changes, inter-node. Its update then writes masters alone:
+ * until the sync this rank's block of the parameter shard is what other ranks have of it. Pure.
+ *
+ * Needs:   0 <= unit < units of the model.
+ */
+static inline bool mics_schedule_codes(const mics_schedule *schedule, int32_t unit)
+{
+    const mics_sharding *s = &schedule->sharding[unit];
+    return schedule->spec.delta_sync && mics_schedule_trains(schedule, unit) &&
+           s->optimizer > s->params &&
+           s->optimizer * schedule->experts[unit] > schedule->spec.mesh.ranks_per_node;
+}
+
+/* Whether that of any unit does. Pure. */
+static inline bool mics_schedule_codes_any(const mics_schedule *schedule)
+{
+    bool any = false;
+    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++)
+        any = any || mics_schedule_codes(schedule, u);
+    return any;
 }
 
 /* Whether the updates of a step are the head of the next list, and its replica gathers, unless they
@@ -667,7 +779,7 @@ const int32_t *mics_schedule_members(const mics_schedule *schedule, const mics_s
 
 /* Bytes that `rank` sends in one step of a list; 0 for computations and copies. Rings: see comm.h. Pure.
  *
- * Needs:   0 <= rank < ranks of the mesh.
+ * Needs:   0 <= rank < mics_mesh_world of the mesh.
  */
 mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_step *step,
                                     int32_t rank);
@@ -691,14 +803,24 @@ size_t mics_schedule_node_unit_bytes(const mics_mesh *mesh, mics_optimizer_kind 
 
 /* Bytes that `rank` sends in one whole run of a list. Pure.
  *
- * Needs:   0 <= rank < ranks of the mesh.
+ * Needs:   0 <= rank < mics_mesh_world of the mesh.
  */
 mics_bytes mics_schedule_rank_bytes(const mics_schedule *schedule, mics_phase phase, int32_t rank);
 
-/* The same over all ranks: what metrics.jsonl reports. Pure. */
+/* The same of training step number `number`, in which units meet or do not; mics_schedule_rank_bytes
+ * is of a training list without a meeting. Pure.
+ *
+ * Needs:   0 <= rank < mics_mesh_world of the mesh; number >= 1.
+ */
+mics_bytes mics_schedule_rank_bytes_in(const mics_schedule *schedule, int32_t rank, int64_t number);
+
+/* What all ranks send in the meetings of a period: of the training steps behind the first. Pure. */
+mics_bytes mics_schedule_meeting_bytes(const mics_schedule *schedule);
+
+/* What all ranks send in a list without a meeting: what metrics.jsonl reports. Pure. */
 mics_bytes mics_schedule_all_bytes(const mics_schedule *schedule, mics_phase phase);
 
-/* The same for one stage of one kind of step only, over all ranks. Pure. */
+/* The same for one stage of one kind of step only, over all ranks; of MEET_* in a period. Pure. */
 mics_bytes mics_schedule_kind_bytes(const mics_schedule *schedule, mics_phase phase,
                                     mics_step_kind kind, mics_step_stage stage);
 
@@ -718,9 +840,10 @@ double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase);
 
 // One kind of collective on all units that it runs alike on.
 typedef struct mics_operation {
-    mics_step_kind kind;   // PARAM_SYNC, GATHER, REDUCE, SCATTER, REPLICA_SCATTER or REPLICA_GATHER
+    mics_step_kind kind;   // a collective of units
     const char *algorithm; // mics_step_algorithm_text
     mics_comm_dtype dtype;
+    bool coded; // as changes, inter-node
     mics_group_axis axis;
     int32_t units;
     int64_t min_elems, max_elems; // of a unit

@@ -36,6 +36,7 @@ enum {
 
 // One direction of an exchange. Chunk i uses request i % window.
 typedef struct lane {
+    size_t bytes;
     bool intra;  // without MPI
     bool by_mpi; // not intra-node memory, and there is somebody on the other side
     size_t chunk_bytes, window;
@@ -61,7 +62,8 @@ static lane lane_with(const comm_mpi *self, int32_t peer, size_t bytes)
     const int32_t per_node = self->base.ranks_per_node;
     const bool inter = peer / per_node != self->base.rank / per_node;
     const bool intra = comm_intra_reaches(self, peer);
-    lane way = {.intra = intra,
+    lane way = {.bytes = bytes,
+                .intra = intra,
                 .by_mpi = !intra && peer != MICS_RANK_NONE,
                 .chunk_bytes = inter ? COMM_INTER_CHUNK_BYTES : COMM_CHUNK_BYTES,
                 .window = inter ? COMM_INTER_WINDOW : COMM_WINDOW};
@@ -77,9 +79,9 @@ static size_t chunk_at(const lane *way, size_t chunk)
     return chunk * way->chunk_bytes;
 }
 
-static size_t chunk_bytes(const transfer *moving, const lane *way, size_t chunk)
+static size_t chunk_bytes(const lane *way, size_t chunk)
 {
-    size_t left = moving->exchange->bytes - chunk_at(way, chunk);
+    size_t left = way->bytes - chunk_at(way, chunk);
     return left < way->chunk_bytes ? left : way->chunk_bytes;
 }
 
@@ -113,9 +115,8 @@ static mics_status post_receive(comm_mpi *self, transfer *moving, size_t chunk)
     size_t slot = chunk % in->window;
     char *to = exchange->reduce == MICS_REDUCE_COPY ? (char *)exchange->recv + chunk_at(in, chunk)
                                                     : staging_of(self, moving, slot);
-    return comm_mpi_check(MPI_Irecv(to, (int)chunk_bytes(moving, in, chunk), MPI_BYTE,
-                                    exchange->from, tag_of(moving, TAG_CHUNK), self->world,
-                                    &in->requests[slot]),
+    return comm_mpi_check(MPI_Irecv(to, (int)chunk_bytes(in, chunk), MPI_BYTE, exchange->from,
+                                    tag_of(moving, TAG_CHUNK), self->world, &in->requests[slot]),
                           exchange->what);
 }
 
@@ -124,7 +125,7 @@ static mics_status post_send(comm_mpi *self, transfer *moving, size_t chunk)
     const mics_exchange *exchange = moving->exchange;
     lane *out = &moving->out;
     return comm_mpi_check(MPI_Isend((const char *)exchange->send + chunk_at(out, chunk),
-                                    (int)chunk_bytes(moving, out, chunk), MPI_BYTE, exchange->to,
+                                    (int)chunk_bytes(out, chunk), MPI_BYTE, exchange->to,
                                     tag_of(moving, TAG_CHUNK), self->world,
                                     &out->requests[chunk % out->window]),
                           exchange->what);
@@ -173,11 +174,11 @@ static mics_status check_header(const comm_mpi *self, const transfer *moving, ui
 {
     const mics_exchange *exchange = moving->exchange;
     const bool same = hash == moving->hash;
-    if (bytes == exchange->bytes && same)
+    if (bytes == moving->in.bytes && same)
         return MICS_OK;
     return mics_fail(MICS_ERR_COMM,
                      "%s: rank %d expects %zu bytes from rank %d, which sends %llu%s",
-                     exchange->what, (int)self->base.rank, exchange->bytes, (int)exchange->from,
+                     exchange->what, (int)self->base.rank, moving->in.bytes, (int)exchange->from,
                      (unsigned long long)bytes,
                      same ? "" : " of something else: their collectives differ in order");
 }
@@ -188,8 +189,8 @@ static mics_status take_header(comm_mpi *self, transfer *moving)
     uint64_t header[2] = {0};
     memcpy(header, small_in(self, moving), HEADER_BYTES);
     MICS_TRY(check_header(self, moving, header[0], header[1]));
-    if (moving->in.chunks == 0 && exchange->bytes > 0)
-        deliver(exchange, 0, small_in(self, moving) + HEADER_BYTES, exchange->bytes);
+    if (moving->in.chunks == 0 && moving->in.bytes > 0)
+        deliver(exchange, 0, small_in(self, moving) + HEADER_BYTES, moving->in.bytes);
     return MICS_OK;
 }
 
@@ -208,7 +209,7 @@ static mics_status take_chunk(comm_mpi *self, transfer *moving)
     if (exchange->reduce == MICS_REDUCE_SUM_F32) {
         comm_turn_leave(&self->turn);
         deliver(exchange, chunk_at(in, chunk), staging_of(self, moving, chunk % in->window),
-                chunk_bytes(moving, in, chunk));
+                chunk_bytes(in, chunk));
         comm_turn_enter(&self->turn);
         if (self->broken)
             return MICS_ERR_COMM;
@@ -451,7 +452,7 @@ mics_status comm_mpi_exchange(void *ctx, const mics_exchange *exchange)
     // A direction that is not used has nothing to do.
     transfer moving = {.exchange = exchange,
                        .hash = mics_fnv1a(MICS_FNV1A_BEGIN, exchange->what, strlen(exchange->what)),
-                       .in = lane_with(self, exchange->from, exchange->bytes),
+                       .in = lane_with(self, exchange->from, mics_exchange_incoming(exchange)),
                        .out = lane_with(self, exchange->to, exchange->bytes),
                        .header_in = MPI_REQUEST_NULL,
                        .header_out = MPI_REQUEST_NULL};

@@ -175,9 +175,10 @@ mics_status comm_intra_take(comm_mpi *self, const mics_exchange *exchange, bool 
 {
     comm_intra_box *box = box_of(self, exchange->from, exchange->channel);
     const size_t most = exchange->reduce == MICS_REDUCE_COPY ? COMM_CHUNK_BYTES : SUM_PIECE_BYTES;
+    const size_t bytes = mics_exchange_incoming(exchange);
     *there_out = true;
-    for (size_t at = 0; *there_out && at < exchange->bytes; at += most) {
-        const size_t left = exchange->bytes - at;
+    for (size_t at = 0; *there_out && at < bytes; at += most) {
+        const size_t left = bytes - at;
         MICS_TRY(take_piece(self, exchange, at, left < most ? left : most, there_out));
     }
     if (atomic_load(&box->withdrawn))

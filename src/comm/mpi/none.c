@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Errors of a build without MPI, in place of the MPI transport.
+#include "comm/internal.h"
 #include "mics/core/comm.h"
 #include "mics/log.h"
 
@@ -14,6 +15,11 @@ mics_status mics_comm_mpi_open(mics_memory *memory, double timeout_s, mics_comm 
     (void)memory;
     (void)timeout_s;
     (void)comm_out;
+    // Processes that know nothing of each other: the first one speaks.
+    if (mics_comm_mpi_announced_rank() > 0)
+        return MICS_ERR_UNSUPPORTED;
     return mics_fail(MICS_ERR_UNSUPPORTED,
-                     "this build has no MPI: build with -DMICS_MPI=ON, or start one process");
+                     "this build has no MPI, and an MPI launcher started it: start a program that "
+                     "was built with MPI (-DMICS_MPI=ON) by `mpirun -n N mics train RUN`, or "
+                     "this one without a launcher, as `mics train RUN --ranks N`");
 }

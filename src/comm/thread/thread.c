@@ -214,8 +214,8 @@ static void take(cell *source, const mics_exchange *exchange)
     pthread_mutex_unlock(&source->mutex);
     if (exchange->reduce == MICS_REDUCE_SUM_F32)
         comm_add_f32(exchange, 0, source->data, exchange->bytes / sizeof(float));
-    else if (exchange->bytes > 0)
-        memcpy(exchange->recv, source->data, exchange->bytes);
+    else if (source->bytes > 0)
+        memcpy(exchange->recv, source->data, source->bytes);
     pthread_mutex_lock(&source->mutex);
     turn(source, CELL_EMPTY, false);
     pthread_cond_signal(&source->taken);
@@ -227,8 +227,8 @@ static mics_status refuse(const thread_comm *self, const mics_exchange *exchange
 {
     return mics_fail(MICS_ERR_COMM,
                      "%s: rank %d expects %zu bytes from rank %d, which sends %zu (%s)",
-                     exchange->what, (int)self->base.rank, exchange->bytes, (int)exchange->from,
-                     offered_bytes, offered_what);
+                     exchange->what, (int)self->base.rank, mics_exchange_incoming(exchange),
+                     (int)exchange->from, offered_bytes, offered_what);
 }
 
 static mics_status receive(thread_comm *self, const mics_exchange *exchange)
@@ -236,7 +236,7 @@ static mics_status receive(thread_comm *self, const mics_exchange *exchange)
     cell *source = cell_of(self->world, exchange->from, exchange->channel);
     pthread_mutex_lock(&source->mutex);
     mics_status status = await_offer(self, source);
-    bool fits = status == MICS_OK && source->bytes == exchange->bytes &&
+    bool fits = status == MICS_OK && source->bytes == mics_exchange_incoming(exchange) &&
                 strcmp(source->what, exchange->what) == 0;
     if (fits) {
         take(source, exchange);

@@ -150,6 +150,64 @@ static mics_status check_empty_shards(const mics_catalog *catalog)
     return MICS_OK;
 }
 
+// ---- islands ----
+
+mics_status mics_checkpoint_island_unit(mics_memory *memory, const char *unit, int32_t island,
+                                        char **name_out)
+{
+    mics_text text = {.memory = memory};
+    mics_rank_file_put_unit(&text, unit, 1 + island);
+    mics_status status = mics_text_status(&text);
+    if (status == MICS_OK)
+        status = mics_strdup(memory, text.bytes, name_out);
+    mics_text_fini(&text);
+    return status;
+}
+
+int32_t mics_checkpoint_unit_island(const char *name)
+{
+    enum { MAX_DIGITS = 9 };
+    const char *mark = strrchr(name, '@');
+    const size_t digits = mark != NULL ? strspn(mark + 1, "0123456789") : 0;
+    return digits > 0 && digits <= MAX_DIGITS && mark[1 + digits] == '\0'
+               ? (int32_t)strtol(mark + 1, NULL, 10)
+               : -1;
+}
+
+static mics_status check_island(mics_memory *memory, const mics_catalog *catalog,
+                                const mics_catalog_unit *unit, int32_t island)
+{
+    char *name = NULL;
+    MICS_TRY(mics_checkpoint_island_unit(memory, unit->name, island, &name));
+    const mics_catalog_unit *own = mics_catalog_find(catalog, name);
+    mics_free(memory, name);
+    if (own != NULL && own->elems == unit->elems)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_FORMAT,
+                     "%s: no file holds unit %s of island %d, of %lld elements; use an older "
+                     "checkpoint",
+                     catalog->files[0].path, unit->name, (int)island, (long long)unit->elems);
+}
+
+// Every unit has what all agreed on, and the state of each island.
+static mics_status check_islands(mics_memory *memory, const mics_catalog *catalog, int32_t islands)
+{
+    int32_t units = 0;
+    for (int32_t u = 0; islands > 1 && u < catalog->unit_count; u++) {
+        const mics_catalog_unit *unit = &catalog->units[u];
+        const bool of_all = mics_checkpoint_unit_island(unit->name) < 0;
+        units += of_all;
+        for (int32_t island = 0; of_all && island < islands; island++)
+            MICS_TRY(check_island(memory, catalog, unit, island));
+    }
+    if (islands < 2 || catalog->unit_count == units * (1 + islands))
+        return MICS_OK;
+    return mics_fail(MICS_ERR_FORMAT,
+                     "%s: holds more states of islands than %d units of %d islands have; use an "
+                     "older checkpoint",
+                     catalog->files[0].path, (int)units, (int)islands);
+}
+
 mics_status mics_catalog_load(mics_memory *memory, const char *folder,
                               const mics_manifest *manifest, int64_t step,
                               mics_catalog *catalog_out)
@@ -161,6 +219,7 @@ mics_status mics_catalog_load(mics_memory *memory, const char *folder,
     MICS_TRY_OUT(sort_shards(memory, &catalog, &total));
     MICS_TRY_OUT(tile_units(memory, total, &catalog));
     MICS_TRY_OUT(check_empty_shards(&catalog));
+    MICS_TRY_OUT(check_islands(memory, &catalog, manifest->meta.outer.islands));
     *catalog_out = catalog;
     return MICS_OK;
 out:

@@ -32,7 +32,8 @@ typedef struct mics_catalog {
 } mics_catalog;
 
 /* Loads the headers of the rank files that a manifest lists, and checks that they belong together
- * and that the shards of every unit tile it, all with the same states.
+ * and that the shards of every unit tile it, all with the same states; of several islands, that each unit
+ * has those of every island.
  *
  * Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_FORMAT (which file, unit and element); MICS_ERR_MEMORY.
  * Owns:    free with mics_catalog_fini; the manifest is borrowed for the call.

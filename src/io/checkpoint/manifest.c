@@ -68,6 +68,20 @@ static void write_losses(mics_text *text, const mics_checkpoint_losses *recent)
     mics_text_printf(text, "],\n");
 }
 
+static void write_outer(mics_text *text, const mics_checkpoint_outer *outer)
+{
+    mics_text_printf(text,
+                     "  \"outer\": {\"islands\": %d, \"every\": %d, \"fragments\": %d, "
+                     "\"overlap_steps\": %d, \"met\": %" PRId64 ", \"agreed\": %s,\n"
+                     "    \"counted\": [",
+                     (int)outer->islands, (int)outer->every, (int)outer->fragments,
+                     (int)outer->overlap_steps, outer->met,
+                     mics_checkpoint_is_agreed(outer) ? "true" : "false");
+    for (int32_t i = 0; i < outer->windows * outer->islands; i++)
+        mics_text_printf(text, "%s%" PRId64, i == 0 ? "" : ", ", outer->counted[i]);
+    mics_text_printf(text, "]},\n");
+}
+
 // How the run was resolved: what a later default must not change.
 static void write_resolved(const mics_checkpoint_meta *meta, mics_text *text)
 {
@@ -125,6 +139,8 @@ void mics_manifest_write(const mics_manifest *manifest, mics_text *text)
         write_scaler(text, &meta->scaler);
     if (meta->recent.count > 0)
         write_losses(text, &meta->recent);
+    if (meta->outer.islands > 1)
+        write_outer(text, &meta->outer);
     write_lists(manifest, text);
     if (mics_text_status(text) != MICS_OK)
         return;
@@ -281,6 +297,53 @@ static mics_status member_degree(const place *in, const char *key, int32_t *degr
     return MICS_OK;
 }
 
+static mics_status read_counted(mics_memory *memory, const place *in, mics_manifest *manifest)
+{
+    mics_checkpoint_outer *outer = &manifest->meta.outer;
+    const mics_json_value *array = NULL;
+    MICS_TRY(member(in, "counted", MICS_JSON_ARRAY, &array));
+    const int32_t count = mics_json_count(array);
+    if (count == 0 || count % outer->islands != 0)
+        return bad_member(in, "counted", "is not a row of numbers for each window");
+    MICS_TRY(MICS_NEW(memory, count, &manifest->counted));
+    for (int32_t i = 0; i < count; i++) {
+        const mics_json_value *tokens = mics_json_element(array, i);
+        manifest->counted[i] = mics_json_int(tokens);
+        if (mics_json_type_of(tokens) != MICS_JSON_INT || manifest->counted[i] < 0)
+            return bad_member(in, "counted", "has an element that is no number of tokens");
+    }
+    outer->counted = manifest->counted;
+    outer->windows = count / outer->islands;
+    return MICS_OK;
+}
+
+// Absent where there is one island.
+static mics_status read_outer(mics_memory *memory, const place *root, mics_manifest *manifest)
+{
+    mics_checkpoint_outer *outer = &manifest->meta.outer;
+    const mics_json_value *agreed = NULL;
+    int64_t overlap = 0;
+    place in = {root->json, NULL, "what islands agreed on"};
+    if (mics_json_get(root->object, "outer") == NULL)
+        return MICS_OK;
+    MICS_TRY(member(root, "outer", MICS_JSON_OBJECT, &in.object));
+    MICS_TRY(member_degree(&in, "islands", &outer->islands));
+    MICS_TRY(member_degree(&in, "every", &outer->every));
+    MICS_TRY(member_degree(&in, "fragments", &outer->fragments));
+    MICS_TRY(member_count(&in, "overlap_steps", &overlap));
+    MICS_TRY(member_count(&in, "met", &outer->met));
+    MICS_TRY(member(&in, "agreed", MICS_JSON_BOOL, &agreed));
+    if (outer->islands < 2)
+        return bad_member(&in, "islands", "is below 2");
+    if (overlap > outer->every)
+        return bad_member(&in, "overlap_steps", "is above \"every\"");
+    outer->overlap_steps = (int32_t)overlap;
+    MICS_TRY(read_counted(memory, &in, manifest));
+    return mics_json_bool(agreed) == mics_checkpoint_is_agreed(outer)
+               ? MICS_OK
+               : bad_member(&in, "agreed", "is not what \"counted\" says");
+}
+
 static mics_status read_resolved(const place *root, mics_checkpoint_meta *meta)
 {
     place sharding = {root->json, NULL, "the sharding"};
@@ -406,6 +469,7 @@ mics_status mics_manifest_load(mics_memory *memory, const char *path, mics_manif
     MICS_TRY_OUT(check_version(&root));
     MICS_TRY_OUT(check_tail(path, mics_json_text(manifest.json)));
     MICS_TRY_OUT(read_meta(&root, &manifest));
+    MICS_TRY_OUT(read_outer(memory, &root, &manifest));
     MICS_TRY_OUT(read_files(memory, &root, &manifest));
     MICS_TRY_OUT(read_units(memory, &root, &manifest));
     *manifest_out = manifest;
@@ -430,6 +494,7 @@ void mics_manifest_fini(mics_memory *memory, mics_manifest *manifest)
 {
     mics_free(memory, manifest->files);
     mics_free(memory, manifest->units);
+    mics_free(memory, manifest->counted);
     mics_json_close(manifest->json);
     *manifest = (mics_manifest){0};
 }

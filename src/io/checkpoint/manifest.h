@@ -35,6 +35,7 @@ typedef struct mics_manifest {
     int32_t file_count;
     mics_manifest_unit *units; // by name
     int32_t unit_count;
+    int64_t *counted; // what meta.outer has, as read
 } mics_manifest;
 
 /* Appends a manifest's text, with its checksum. */

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "io/checkpoint/manifest.h"
+#include "io/checkpoint/rank_file.h"
 #include "mics/core/checkpoint.h"
 #include "mics/memory.h"
 #include "mics/status.h"
@@ -170,11 +171,10 @@ int64_t mics_node_head_bytes(const unsigned char *at, int64_t left);
 mics_status mics_node_write_stub(mics_memory *memory, const char *folder, int32_t file,
                                  const unsigned char *head, int64_t head_bytes, int64_t bytes);
 
-/* Calls `visit` for each shard of a rank file: elements [begin, end) of a unit. bytes_out: the file's.
+/* Calls `visit` for each shard of a rank file. bytes_out: the file's.
  * Returns: as mics_rank_file_load. */
 mics_status mics_node_visit(mics_memory *memory, const char *folder, int32_t file,
-                            void (*visit)(void *ctx, int32_t file, const char *unit, int64_t begin,
-                                          int64_t end),
+                            void (*visit)(void *ctx, int32_t file, const mics_rank_shard *shard),
                             void *ctx, int64_t *bytes_out);
 
 /* Gives a rank file of a slot a second name in a folder of the same root. */

@@ -257,8 +257,7 @@ mics_status mics_node_write_stub(mics_memory *memory, const char *folder, int32_
 }
 
 mics_status mics_node_visit(mics_memory *memory, const char *folder, int32_t file,
-                            void (*visit)(void *ctx, int32_t file, const char *unit, int64_t begin,
-                                          int64_t end),
+                            void (*visit)(void *ctx, int32_t file, const mics_rank_shard *shard),
                             void *ctx, int64_t *bytes_out)
 {
     char *path = NULL;
@@ -267,7 +266,7 @@ mics_status mics_node_visit(mics_memory *memory, const char *folder, int32_t fil
     const mics_status status = mics_rank_file_load(memory, path, &read);
     *bytes_out = read.file_bytes;
     for (int32_t i = 0; status == MICS_OK && i < read.count; i++)
-        visit(ctx, file, read.shards[i].unit, read.shards[i].begin, read.shards[i].end);
+        visit(ctx, file, &read.shards[i]);
     mics_rank_file_fini(memory, &read);
     mics_free(memory, path);
     return status;

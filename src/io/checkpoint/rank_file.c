@@ -61,7 +61,8 @@ static mics_status check_shard(const mics_optimizer_shard *shard, int32_t index)
         return mics_fail(MICS_ERR_INVALID, "checkpoint: shard %d has no unit name of 1 to %d bytes",
                          (int)index, (int)MICS_RANK_FILE_MAX_NAME);
     if (shard->begin < 0 || shard->begin > shard->end || shard->end > shard->unit_elems ||
-        shard->unit_elems < 1 || shard->unit_elems > MICS_RANK_FILE_MAX_ELEMS)
+        shard->unit_elems < 1 || shard->unit_elems > MICS_RANK_FILE_MAX_ELEMS ||
+        shard->of_island < 0)
         return mics_fail(MICS_ERR_INVALID,
                          "checkpoint: shard %d holds elements %lld to %lld of unit %s, which has "
                          "%lld",
@@ -87,6 +88,13 @@ mics_status mics_rank_file_check(const mics_optimizer_shard *shards, int32_t cou
 
 // ---- writing ----
 
+void mics_rank_file_put_unit(mics_text *text, const char *unit, int32_t of_island)
+{
+    mics_text_printf(text, "%s", unit);
+    if (of_island > 0)
+        mics_text_printf(text, "@%d", (int)of_island - 1);
+}
+
 // A file to be written.
 typedef struct layout {
     mics_text head; // the header, from the file's start; padded, so that data is aligned
@@ -103,7 +111,8 @@ static const char *name_tensor(layout *plan, const mics_optimizer_shard *shard, 
     char range[MICS_RANK_FILE_RANGE_BYTES];
     mics_rank_file_range_text(shard->begin, shard->end, shard->unit_elems, range);
     plan->name.used = 0;
-    mics_text_printf(&plan->name, "%s.%s%s", shard->unit, shard->states[state].name, range);
+    mics_rank_file_put_unit(&plan->name, shard->unit, shard->of_island);
+    mics_text_printf(&plan->name, ".%s%s", shard->states[state].name, range);
     return mics_text_status(&plan->name) == MICS_OK ? plan->name.bytes : "";
 }
 

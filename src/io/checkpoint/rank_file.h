@@ -5,6 +5,7 @@
 // ELEMS], and the header's metadata holds checksums and who wrote it.
 #pragma once
 
+#include "base/text.h"
 #include "io/checkpoint/safetensors_file.h"
 #include "mics/core/checkpoint.h"
 #include "mics/memory.h"
@@ -100,6 +101,9 @@ mics_status mics_rank_file_check_id(const mics_rank_file *file, mics_rank_file_i
 /* Whether a file has the length and the header that its manifest lists. Returns: MICS_OK;
  * MICS_ERR_FORMAT. */
 mics_status mics_rank_file_check_listed(const mics_rank_file *file, int64_t bytes, uint64_t hash);
+
+/* Appends the name that a unit has in files: "h.0", of an island's own state "h.0@1". */
+void mics_rank_file_put_unit(mics_text *text, const char *unit, int32_t of_island);
 
 /* Chunks of `elems` fp32. */
 int64_t mics_rank_file_chunks(int64_t elems);

@@ -77,6 +77,12 @@ static mics_status check_arguments(const save_job *job)
         return mics_fail(MICS_ERR_INVALID,
                          "checkpoint: needs precision, optimizer, sharding and layered micro-steps "
                          "as the run has them");
+    const mics_checkpoint_outer *outer = &meta->outer;
+    if (outer->islands > 1 && (outer->windows < 1 || outer->counted == NULL || outer->every < 1 ||
+                               outer->fragments < 1 || outer->met < 0))
+        return mics_fail(MICS_ERR_INVALID,
+                         "checkpoint: of %d islands needs a period, and what counted in it",
+                         (int)outer->islands);
     return MICS_OK;
 }
 
@@ -228,6 +234,7 @@ static mics_status describe(save_job *job)
 {
     mics_manifest *manifest = &job->manifest;
     mics_catalog *catalog = &job->catalog;
+    manifest->meta = *job->meta;
     MICS_TRY(list_files(job));
     for (int32_t i = 0; i < manifest->file_count; i++)
         MICS_TRY(check_shared(job, i));
@@ -241,7 +248,6 @@ static mics_status describe(save_job *job)
     for (int32_t i = 0; i < catalog->unit_count; i++)
         manifest->units[i] = (mics_manifest_unit){catalog->units[i].name, catalog->units[i].elems};
     manifest->generation = job->generation;
-    manifest->meta = *job->meta;
     mics_ckpt_newest_found newest;
     MICS_TRY(mics_ckpt_newest(job->memory, job->writer->dir, &newest));
     manifest->serial = newest.serial + 1;

@@ -257,15 +257,9 @@ static bool is_shard(const char *path)
     return mics_text_ends(path, ".bin");
 }
 
-static int64_t bytes_of(const char *path)
-{
-    struct stat facts;
-    return stat(path, &facts) == 0 && S_ISREG(facts.st_mode) ? facts.st_size : 0;
-}
-
 static mics_status add_text(opening *o, const mics_file_name *file)
 {
-    const int64_t bytes = bytes_of(file->path);
+    const int64_t bytes = mics_files_bytes(file->path);
     if (o->spec->tokenizer == NULL || o->spec->cache_dir == NULL)
         return mics_fail(MICS_ERR_INVALID,
                          "%s: a text needs a tokenizer and a folder for its tokens; token shards "
@@ -292,7 +286,7 @@ static mics_status add_files(opening *o, const mics_files *files)
     for (int64_t i = 0; i < files->count; i++) {
         const bool shard = is_shard(files->items[i].path);
         o->progress.files += !shard;
-        o->progress.bytes += shard ? 0 : bytes_of(files->items[i].path);
+        o->progress.bytes += shard ? 0 : mics_files_bytes(files->items[i].path);
     }
     for (int64_t i = 0; i < files->count; i++) {
         const mics_file_name *file = &files->items[i];

@@ -166,6 +166,7 @@ typedef struct mics_corpus_spec {
     int64_t sequence;        // tokens that a sample has at most
     const char *text_field;  // of JSON Lines and tables; NULL: "text"
     bool special_tokens;     // that the texts name are taken as such
+    bool lines;              // each line of plain text is a text, with its end; all must be UTF-8
     int64_t skip_bad_lines;  // at most so many are passed over
     const char *dtype;       // of .bin files without a header: "uint16", ...; NULL: there are none
     int32_t threads;         // that tokenize; 0: one for each core that the process may use

@@ -190,6 +190,12 @@ static mics_status add_whole_folder(mics_files *files, const char *folder, int32
     return MICS_OK;
 }
 
+int64_t mics_files_bytes(const char *path)
+{
+    struct stat facts;
+    return stat(path, &facts) == 0 && S_ISREG(facts.st_mode) ? facts.st_size : 0;
+}
+
 // ---- patterns ----
 
 static mics_status add_one(mics_files *files, const char *path, int32_t number)

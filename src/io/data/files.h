@@ -29,4 +29,6 @@ typedef struct mics_files {
  *          or too deep); MICS_ERR_MEMORY. Logged.
  */
 mics_status mics_files_add(mics_files *files, const char *pattern, int32_t number);
+/* Bytes of a regular file; of anything else 0. */
+int64_t mics_files_bytes(const char *path);
 void mics_files_fini(mics_files *files);

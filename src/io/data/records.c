@@ -108,7 +108,7 @@ static size_t cut_row(char delimiter, const char *text, size_t bytes)
 size_t mics_records_next(const mics_records *records, const char *text, size_t bytes, bool ended)
 {
     size_t next = 0;
-    if (records->kind == MICS_TEXT_LINES)
+    if (records->kind == MICS_TEXT_LINES || records->kind == MICS_TEXT_PLAIN)
         next = cut_line(text, bytes, 0);
     else if (records->kind == MICS_TEXT_ARRAY)
         next = cut_element(text, bytes);
@@ -262,7 +262,10 @@ static mics_status read_row(const mics_records *records, const char *row, size_t
 mics_status mics_record_read(const mics_records *records, const char *bytes_of, size_t bytes,
                              int64_t line, bool first, mics_buffer *space, mics_record *record_out)
 {
-    *record_out = (mics_record){0};
+    const bool plain = records->kind == MICS_TEXT_PLAIN;
+    *record_out = (mics_record){.text = plain ? bytes_of : NULL, .bytes = plain ? bytes : 0};
+    if (plain)
+        return MICS_OK;
     if (records->kind == MICS_TEXT_LINES)
         return read_json(records, bytes_of, bytes, line, record_out);
     if (records->kind == MICS_TEXT_ARRAY)

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Files of several texts: lines of JSON Lines, elements of a JSON array, rows of a table. A record is
-// the bytes of one of them, with what stands before it or ends it.
+// Files of several texts: lines of JSON Lines, elements of a JSON array, rows of a table; of plain text,
+// lines with their ends. A record is the bytes of one of them, with what stands before it or ends it.
 #pragma once
 
 #include "base/json.h"

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Token shards in llm.c's format: written aside and renamed, and read by offset.
+// Token shards in llm.c's format: written to a temporary file and renamed, and read by offset.
 //
 // Shards are not mapped: a map of a file that somebody cuts short ends the process (SIGBUS) without
 // a word, and shows what somebody else writes into it. After each read the file's stamp must be
@@ -137,7 +137,8 @@ mics_status mics_shard_append(mics_shard_writer *writer, const int32_t *tokens, 
         writer->used += (size_t)writer->token_bytes;
         writer->count++;
     }
-    (void)XXH3_64bits_update(writer->hash, tokens, (size_t)count * sizeof *tokens);
+    if (count > 0)
+        (void)XXH3_64bits_update(writer->hash, tokens, (size_t)count * sizeof *tokens);
     return MICS_OK;
 }
 

@@ -10,6 +10,7 @@
 #include "io/data/tokenize.h"
 #include "base/clock.h"
 #include "base/size.h"
+#include "base/utf8.h"
 #include "io/data/chats/chat.h"
 #include "io/data/ordered.h"
 #include "io/data/records.h"
@@ -157,6 +158,17 @@ static mics_status encode_row(const tokenizing *self, mics_encoder *encoder, int
     return MICS_OK;
 }
 
+static mics_status check_utf8(const tokenizing *self, int64_t line, const char *text, size_t bytes)
+{
+    char name[MICS_RECORD_NAME];
+    const size_t valid = mics_utf8_valid(text, bytes);
+    if (valid == bytes)
+        return MICS_OK;
+    mics_records_name(&self->records, line, name, sizeof name);
+    return mics_fail(MICS_ERR_FORMAT, "%s: byte %zu of its text, 0x%02x, is no UTF-8", name,
+                     valid + 1, (unsigned)(unsigned char)text[valid]);
+}
+
 static mics_status encode_record(const tokenizing *self, mics_encoder *encoder, const char *from,
                                  size_t bytes, int64_t line, bool first, batch *of)
 {
@@ -165,7 +177,9 @@ static mics_status encode_record(const tokenizing *self, mics_encoder *encoder, 
         mics_record_read(&self->records, from, bytes, line, first, &of->space, &record);
     if (status == MICS_OK && self->spec->chats != NULL)
         status = encode_row(self, encoder, line, &record, of);
-    else if (status == MICS_OK && record.text != NULL)
+    if (status == MICS_OK && self->spec->lines)
+        status = check_utf8(self, line, record.text, record.bytes);
+    if (status == MICS_OK && record.text != NULL)
         status = encode_text(self, encoder, record.text, record.bytes, of);
     mics_record_fini(&record);
     return status;
@@ -239,7 +253,8 @@ static void show_progress(tokenizing *self)
     if (progress->files > 1)
         snprintf(file, sizeof file, "file %" PRId64 " of %" PRId64 ", ", progress->file,
                  progress->files);
-    mics_log(MICS_LOG_INFO, "tokenizing %s: %s%s of %s, %.1f MB/s, %.0f s left", reader->path, file,
+    mics_log(MICS_LOG_INFO, "%s %s: %s%s of %s, %.1f MB/s, %.0f s left",
+             self->spec->lines ? "counting words of" : "tokenizing", reader->path, file,
              mics_size_text(got, done, sizeof done),
              mics_size_text((double)progress->bytes, all, sizeof all), per_us,
              per_us > 0 ? left / per_us * 1e-6 : 0);
@@ -494,12 +509,17 @@ static int32_t threads_of(int32_t asked)
     return asked < 1 ? 1 : asked > MAX_THREADS ? MAX_THREADS : asked;
 }
 
+static bool of_records(const mics_corpus_spec *spec, const mics_reader *reader)
+{
+    return spec->lines || reader->content.kind != MICS_TEXT_PLAIN;
+}
+
 static bool is_worth_threads(const tokenizing *self)
 {
     const mics_reader *reader = &self->window->reader;
     if (reader->bytes <= ALONE_BYTES && reader->unpacker == NULL)
         return false;
-    return reader->content.kind != MICS_TEXT_PLAIN || mics_encoder_cuts(self->spec->tokenizer);
+    return of_records(self->spec, reader) || mics_encoder_cuts(self->spec->tokenizer);
 }
 
 static mics_status start(tokenizing *self)
@@ -577,7 +597,7 @@ mics_status mics_tokenize(mics_text_window *window, const mics_corpus_spec *spec
     if (status == MICS_OK && content.marked)
         status = mics_text_window_pass(window, MICS_MARK_BYTES);
     if (status == MICS_OK)
-        status = content.kind == MICS_TEXT_PLAIN ? tokenize_text(&self) : tokenize_records(&self);
+        status = of_records(spec, &window->reader) ? tokenize_records(&self) : tokenize_text(&self);
     *empty_out = self.written.texts == 0 && !self.has_text;
     stop(&self);
     progress->before += window->reader.bytes;

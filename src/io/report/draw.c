@@ -3,6 +3,7 @@
 // Heads, texts, marks and the y axis of pictures.
 #include "io/report/draw.h"
 #include <math.h>
+#include <string.h>
 
 enum { MAX_TICKS = 7 };
 
@@ -11,9 +12,14 @@ const char *const draw_colours[MICS_CHART_SERIES] = {"#0072B2", "#D55E00", "#009
 
 // ---- text ----
 
-static void escape(mics_text *text, const char *string)
+void draw_escaped(mics_text *text, const char *string)
 {
-    for (const char *c = string; *c != '\0'; c++) {
+    draw_escaped_bytes(text, string, strlen(string));
+}
+
+void draw_escaped_bytes(mics_text *text, const char *string, size_t count)
+{
+    for (const char *c = string; c < string + count; c++) {
         switch (*c) {
         case '&':
             mics_text_printf(text, "&amp;");
@@ -24,17 +30,29 @@ static void escape(mics_text *text, const char *string)
         case '>':
             mics_text_printf(text, "&gt;");
             break;
-        default: // control characters are not XML's
-            mics_text_printf(text, "%c", (unsigned char)*c < ' ' ? ' ' : *c);
+        case '"':
+            mics_text_printf(text, "&quot;");
+            break;
+        default: // other control characters are not XML's
+            mics_text_append(text, (unsigned char)*c < ' ' && *c != '\n' ? " " : c, 1);
             break;
         }
     }
 }
 
+const char *draw_digits(double value, char text[32])
+{
+    if (value == trunc(value) && fabs(value) < 1e15)
+        mics_text_format(text, 32, "%.0f", value);
+    else
+        mics_text_real(value, text, 32);
+    return text;
+}
+
 void draw_text(mics_text *text, double x, double y, const char *attributes, const char *string)
 {
     mics_text_printf(text, "<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, attributes);
-    escape(text, string);
+    draw_escaped(text, string);
     mics_text_printf(text, "</text>\n");
 }
 
@@ -88,7 +106,7 @@ void draw_y_axis(mics_text *text, const char *label, double tick, double top, do
                      "<text transform=\"translate(22 %.1f) rotate(-90)\" "
                      "text-anchor=\"middle\" fill=\"#333333\">",
                      DRAW_TOP + (DRAW_HEIGHT - DRAW_TOP - DRAW_BOTTOM) / 2.0);
-    escape(text, label);
+    draw_escaped(text, label);
     mics_text_printf(text, "</text>\n");
 }
 

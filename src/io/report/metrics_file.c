@@ -405,9 +405,16 @@ static bool put_preference(FILE *stream, const char *prefix, const mics_preferen
     return good;
 }
 
-mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metrics)
+static bool put_islands(FILE *stream, const mics_island_metrics *of)
 {
-    FILE *to = file->stream;
+    return of->islands == 0 || (put_int(stream, "islands_updated", of->updated) &&
+                                put_int(stream, "meeting_intra_bytes", of->meeting_intra_bytes) &&
+                                put_int(stream, "meeting_inter_bytes", of->meeting_inter_bytes) &&
+                                put_real(stream, "exposed_meeting_ms", of->exposed_meeting_ms));
+}
+
+static bool put_step(FILE *to, const mics_metrics *metrics)
+{
     metrics_figure figures[METRICS_FIGURES];
     metrics_figures(metrics, figures);
     bool good = fprintf(to, "{\"step\": %" PRId64, metrics->step) > 0;
@@ -415,9 +422,28 @@ mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metr
         good = good && (figures[i].counted ? put_int(to, figures[i].name, figures[i].count)
                                            : put_real(to, figures[i].name, figures[i].value));
     good = good && put_router(to, &metrics->router) &&
-           put_preference(to, "", &metrics->preference) &&
+           put_preference(to, "", &metrics->preference) && put_islands(to, &metrics->islands) &&
            (metrics->phase == 0 || put_int(to, "phase", metrics->phase));
-    return flush_line(file, good && fputs("}\n", to) != EOF);
+    return good && fputc('}', to) != EOF;
+}
+
+mics_status mics_metrics_write(mics_metrics_file *file, const mics_metrics *metrics)
+{
+    FILE *to = file->stream;
+    return flush_line(file, put_step(to, metrics) && fputc('\n', to) != EOF);
+}
+
+mics_status mics_metrics_text(const mics_metrics *metrics, char *text, size_t capacity)
+{
+    FILE *to = fmemopen(text, capacity, "w");
+    if (to == NULL)
+        return mics_fail(MICS_ERR_MEMORY, "no memory for the figures of a step");
+    setbuf(to, NULL);
+    const bool good = put_step(to, metrics) && fputc('\0', to) != EOF;
+    return fclose(to) == 0 && good
+               ? MICS_OK
+               : mics_fail(MICS_ERR_INVALID, "the figures of a step take more than %zu bytes",
+                           capacity);
 }
 
 mics_status mics_metrics_write_validation(mics_metrics_file *file, int64_t step, double loss,

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A file in Prometheus' text format, for the textfile collector of its node exporter: the newest
-// step's figures. It is written aside and renamed, as the collector reads whenever it likes.
+// step's figures. It is a temporary file that is renamed, as the collector reads at any time.
 //
 // Source: prometheus.io/docs/instrumenting/exposition_formats.
 #include "base/file.h"

@@ -75,6 +75,13 @@ void mics_cuda_sum_blocks(const mics_exec *at, float *sum, const void *own, cons
 void mics_cuda_sum_blocks_rounded(const mics_exec *at, void *out, const void *own,
                                   const void *blocks, int32_t count, int64_t stride, int64_t elems);
 void mics_cuda_hash(const mics_exec *at, uint64_t *hash_out, const void *x, size_t bytes);
+void mics_cuda_meet_change(const mics_exec *at, float *message, const float *anchor,
+                           const float *held, float weight, int64_t elems);
+void mics_cuda_meet_step(const mics_exec *at, const mics_outer_step *step);
+void mics_cuda_meet_adopt(const mics_exec *at, float *held, float *anchor, const float *message,
+                          int64_t elems);
+void mics_cuda_meet_round(const mics_exec *at, uint16_t *packed, const float *values,
+                          float *residual, int64_t elems);
 
 // What sum_squares and hash take of a call's workspace; every GEMM has more.
 enum { MICS_CUDA_SUM_BLOCKS = 1024, MICS_CUDA_SUM_BYTES = 8 * MICS_CUDA_SUM_BLOCKS };

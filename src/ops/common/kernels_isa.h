@@ -59,12 +59,22 @@ void MICS_OP(sum_blocks_rounded)(const mics_exec *at, void *out, const void *own
 void MICS_OP(round)(const mics_exec *at, void *out, const float *x, int64_t elems);
 void MICS_OP(widen)(const mics_exec *at, float *out, const void *x, int64_t elems);
 void MICS_ISA_OP(hash)(const mics_exec *at, uint64_t *hash_out, const void *x, size_t bytes);
+void MICS_ISA_OP(meet_change)(const mics_exec *at, float *message, const float *anchor,
+                              const float *held, float weight, int64_t elems);
+void MICS_ISA_OP(meet_step)(const mics_exec *at, const mics_outer_step *step);
+void MICS_ISA_OP(meet_adopt)(const mics_exec *at, float *held, float *anchor, const float *message,
+                             int64_t elems);
+void MICS_ISA_OP(meet_round)(const mics_exec *at, uint16_t *packed, const float *values,
+                             float *residual, int64_t elems);
 void MICS_ISA_OP(pack_bf16)(uint16_t *packed, const float *values, int64_t elems);
 void MICS_ISA_OP(unpack_bf16)(float *values, const uint16_t *packed, int64_t elems);
 void MICS_ISA_OP(add_bf16)(float *sum, const uint16_t *packed, int64_t elems);
 void MICS_ISA_OP(pack_int8)(void *packed, const float *values, float *residual, int64_t elems);
 void MICS_ISA_OP(unpack_int8)(float *values, const void *packed, int64_t elems);
 void MICS_ISA_OP(add_int8)(float *sum, const void *packed, int64_t elems);
+void MICS_ISA_OP(pack_int4)(void *packed, const float *values, float *residual, int64_t elems);
+void MICS_ISA_OP(unpack_int4)(float *values, const void *packed, int64_t elems);
+void MICS_ISA_OP(add_int4)(float *sum, const void *packed, int64_t elems);
 void MICS_ISA_OP(draw_normal)(float *values, int64_t elems, uint64_t seed, uint64_t stream,
                               uint64_t first, double deviation);
 

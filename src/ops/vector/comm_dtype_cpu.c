@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Communication dtypes: fp32 to bf16 or to blocks of int8, and back. They run on the thread that
+// Communication dtypes: fp32 to bf16 or to blocks of int8 or int4, and back. They run on the thread that
 // communicates, so there are no threads inside.
 //
 // Note on bits. Every instruction set gives the same ones, and so would a GPU, for three reasons:
@@ -148,18 +148,19 @@ static int32_t add_largest_bits(float *residual, const float *values, int64_t el
     return largest;
 }
 
-// Of a block whose largest magnitude is not 0 and finite. Denormal scales, which have fewer bits,
-// are 0.
-static float scale_of(int32_t largest)
+// Of a block whose largest magnitude is not 0 and finite, and becomes `most`. Denormal scales, which
+// have fewer bits, are 0.
+static float scale_of(int32_t largest, float most)
 {
     float scale;
     memcpy(&scale, &largest, sizeof scale);
-    scale /= 127.0F;
+    scale /= most;
     if (scale < FLT_MIN)
         return 0.0F;
     uint32_t bits;
     memcpy(&bits, &scale, sizeof bits);
-    bits &= ~0x7fU; // see the note on bits; the quotient grows by 2^-16 at most: it rounds to 127
+    bits &=
+        ~0x7fU; // see the note on bits; the quotient grows by 2^-16 at most: it rounds to `most`
     memcpy(&scale, &bits, sizeof scale);
     return scale;
 }
@@ -195,11 +196,11 @@ static void quantize_keep(int8_t *q, float *residual, float scale, int64_t elems
 }
 
 // Returns the scale.
-static float pack_block(int8_t *q, const float *values, float *residual, int64_t elems)
+static float pack_block(int8_t *q, const float *values, float *residual, float most, int64_t elems)
 {
     const int32_t largest =
         residual ? add_largest_bits(residual, values, elems) : largest_bits(values, elems);
-    const float scale = largest >= INFINITE ? NAN : scale_of(largest);
+    const float scale = largest >= INFINITE ? NAN : scale_of(largest, most);
     if (scale > 0.0F) {
         if (residual)
             quantize_keep(q, residual, scale, elems);
@@ -240,7 +241,7 @@ void MICS_ISA_OP(pack_int8)(void *packed, const float *values, float *residual, 
         if (residual)
             fetch_block_ahead(residual + at.first);
         const float scale = pack_block((int8_t *)to + at.q_at, values + at.first,
-                                       residual ? residual + at.first : NULL, at.elems);
+                                       residual ? residual + at.first : NULL, 127, at.elems);
         memcpy(to + at.scale_at, &scale, sizeof scale);
         end = at.q_at + (size_t)at.elems;
     }
@@ -286,5 +287,66 @@ void MICS_ISA_OP(add_int8)(float *sum, const void *packed, int64_t elems)
         const block_view at = block_at(block, elems);
         fetch_block_ahead(sum + at.first);
         add_block(sum + at.first, (const int8_t *)from + at.q_at, scale_at(from, at), at.elems);
+    }
+}
+
+// ---- int4 ----
+
+// A block's first element is even, so that none begins inside a byte.
+static inline size_t nibbles_at(block_view at, int64_t elems)
+{
+    const int64_t blocks = (elems + MICS_COMM_INT8_BLOCK - 1) / MICS_COMM_INT8_BLOCK;
+    return (size_t)blocks * sizeof(float) + (size_t)at.first / 2;
+}
+
+void MICS_ISA_OP(pack_int4)(void *packed, const float *values, float *residual, int64_t elems)
+{
+    char *to = packed;
+    size_t end = 0;
+    for (int64_t block = 0; block * MICS_COMM_INT8_BLOCK < elems; ++block) {
+        const block_view at = block_at(block, elems);
+        const int64_t pairs = at.elems / 2;
+        uint8_t *out = (uint8_t *)to + nibbles_at(at, elems);
+        int8_t q[MICS_COMM_INT8_BLOCK];
+        const float scale =
+            pack_block(q, values + at.first, residual ? residual + at.first : NULL, 7, at.elems);
+        memcpy(to + at.scale_at, &scale, sizeof scale);
+        for (int64_t i = 0; i < pairs; ++i)
+            out[i] = (uint8_t)((q[2 * i] + 8) | (q[2 * i + 1] + 8) << 4);
+        if (at.elems % 2 != 0)
+            out[pairs] = (uint8_t)(q[2 * pairs] + 8);
+        end = nibbles_at(at, elems) + (size_t)(at.elems + 1) / 2;
+    }
+    memset(to + end, 0, mics_comm_dtype_bytes(MICS_COMM_INT4, elems) - end);
+}
+
+// Into an even number of elements.
+static void part_nibbles(int8_t q[MICS_COMM_INT8_BLOCK], const uint8_t *nibbles, int64_t elems)
+{
+    for (int64_t i = 0; 2 * i < elems; ++i) {
+        q[2 * i] = (int8_t)((nibbles[i] & 15) - 8);
+        q[2 * i + 1] = (int8_t)((nibbles[i] >> 4) - 8);
+    }
+}
+
+void MICS_ISA_OP(unpack_int4)(float *values, const void *packed, int64_t elems)
+{
+    const char *from = packed;
+    for (int64_t block = 0; block * MICS_COMM_INT8_BLOCK < elems; ++block) {
+        const block_view at = block_at(block, elems);
+        int8_t q[MICS_COMM_INT8_BLOCK];
+        part_nibbles(q, (const uint8_t *)from + nibbles_at(at, elems), at.elems);
+        unpack_block(values + at.first, q, scale_at(from, at), at.elems);
+    }
+}
+
+void MICS_ISA_OP(add_int4)(float *sum, const void *packed, int64_t elems)
+{
+    const char *from = packed;
+    for (int64_t block = 0; block * MICS_COMM_INT8_BLOCK < elems; ++block) {
+        const block_view at = block_at(block, elems);
+        int8_t q[MICS_COMM_INT8_BLOCK];
+        part_nibbles(q, (const uint8_t *)from + nibbles_at(at, elems), at.elems);
+        add_block(sum + at.first, q, scale_at(from, at), at.elems);
     }
 }

@@ -71,6 +71,8 @@ static void derive_kept(mics_accelerator *accelerator)
     const double tflops = accelerator->flops_per_s[MICS_MATH_FP16] * 1e-12;
     if (accelerator->matmul_kept == 0.0 && accelerator->watts > 0.0)
         accelerator->matmul_kept = fmin(KEPT_A_WATT * cbrt(accelerator->watts / tflops), 1.0);
+    if (accelerator->fp8_kept == 0.0)
+        accelerator->fp8_kept = accelerator->matmul_kept;
     if (accelerator->attention_kept == 0.0)
         accelerator->attention_kept = accelerator->matmul_kept;
 }
@@ -310,9 +312,9 @@ mics_cluster mics_cluster_on_nodes(const mics_cluster *cluster, int32_t nodes)
 {
     const double slower = 1.0 + cluster->jitter * sqrt(2.0 * log((double)nodes));
     mics_cluster seen = *cluster;
-    double *const kept[] = {&seen.accelerator.matmul_kept, &seen.accelerator.attention_kept,
-                            &seen.accelerator.memory_kept};
-    for (int i = 0; i < 3; i++)
+    double *const kept[] = {&seen.accelerator.matmul_kept, &seen.accelerator.fp8_kept,
+                            &seen.accelerator.attention_kept, &seen.accelerator.memory_kept};
+    for (int i = 0; i < 4; i++)
         *kept[i] = (*kept[i] > 0.0 ? *kept[i] : 1.0) / slower;
     seen.jitter = 0.0;
     return seen;

@@ -80,13 +80,12 @@ typedef struct mics_accelerator {
     mics_curve attention_kernels[MICS_ATTENTION_KERNELS]; // the same of each kernel, where known
     char attention[16]; // the kernel whose curve attention_efficiency is, if that is not given
     double watts;       // that it may draw
-    double matmul_kept, attention_kept, memory_kept; // 0: all
+    double matmul_kept, fp8_kept, attention_kept, memory_kept; // 0: all
     // Kernels between GEMMs: "separate", as of PyTorch without torch.compile, or "fused", which move
     // what they must and keep all of their rate; "": not said, memory_kept stands between the two.
     char kernels[16];
     double failures_per_day;    // of a node, for each of its accelerators; 0: not known
     double step_low, step_high; // of a predicted step fast and slow trainings take; 0: not known
-    int32_t published_rows;     // published trainings that plans were compared with; 0: none
 } mics_accelerator;
 
 // Joins `fan_out` children. Figures are of one child's link and one way.

@@ -26,7 +26,8 @@ static double flops_per_s(const mics_accelerator *accelerator, const mics_cost_o
         int64_t least = op->m < op->n ? op->m : op->n;
         curve = &accelerator->matmul_efficiency;
         size = (double)(op->k < least ? op->k : least);
-        kept = kept_of(accelerator->matmul_kept);
+        kept =
+            kept_of(op->math == MICS_MATH_FP8 ? accelerator->fp8_kept : accelerator->matmul_kept);
     } else if (op->kind == MICS_COST_ATTENTION) {
         curve = &accelerator->attention_efficiency;
         size = (double)op->m;

@@ -60,13 +60,13 @@ static const cost_key accelerator_keys[] = {
     {"attention_cudnn", KERNEL(CUDNN), 1, 1e-6, 1, COST_CURVE, false, false},
     {"watts", ACC(watts), 1, 0, 1e5, COST_REAL, false, false},
     {"matmul_kept", ACC(matmul_kept), 1, 0, 1, COST_REAL, false, false},
+    {"fp8_kept", ACC(fp8_kept), 1, 0, 1, COST_REAL, false, false},
     {"attention_kept", ACC(attention_kept), 1, 0, 1, COST_REAL, false, false},
     {"memory_kept", ACC(memory_kept), 1, 0, 1, COST_REAL, false, false},
     {"kernels", ACC(kernels), 1, 0, 0, COST_TEXT, false, false},
     {"failures_per_day", ACC(failures_per_day), 1, 0, 1e4, COST_REAL, false, false},
     {"step_low", ACC(step_low), 1, 0, 1, COST_REAL, false, false},
     {"step_high", ACC(step_high), 1, 0, 10, COST_REAL, false, false},
-    {"published_rows", ACC(published_rows), 1, 0, 1e6, COST_COUNT, false, false},
 };
 
 static const cost_key tier_keys[] = {

@@ -15,15 +15,15 @@ enum { MAX_NODES_TRIED = 1 << 13 };
 // ---- what the run file says ----
 
 // With an automatic prefetch the deepest that fits, as in training.
-static mics_status evaluate_choice(const mics_run *run, mics_plan_found *found,
-                                   mics_plan_choice choice)
+static mics_status evaluate_choice(const mics_run *run, mics_planner *planner,
+                                   mics_plan_choice choice, mics_plan_entry *entry_out)
 {
     mics_status status = MICS_OK;
-    found->file.fits = false;
-    for (int32_t index = 0; status == MICS_OK && !found->file.fits; index++) {
+    entry_out->fits = false;
+    for (int32_t index = 0; status == MICS_OK && !entry_out->fits; index++) {
         if (run->prefetch_auto && !mics_prefetch_candidate(index, &choice.prefetch))
             break;
-        status = mics_planner_evaluate(found->planner, &choice, &found->file);
+        status = mics_planner_evaluate(planner, &choice, entry_out);
         if (!run->prefetch_auto)
             break;
     }
@@ -57,8 +57,15 @@ static bool evaluate_file(const mics_plan *plan, int32_t nodes, mics_plan_found 
 {
     const mics_run *run = plan->run;
     const bool muted = mics_log_mute(true);
+    mics_plan_request request = mics_plan_request_get(plan, nodes);
+    mics_planner *islands = NULL; // of local steps
     mics_status status = mics_run_resolve(plan->run, mics_planner_ranks(found->planner), nodes);
+    request.outer = run->outer;
+    request.outer_ranks = run->outer_ranks;
+    if (status == MICS_OK && request.outer_ranks > 0)
+        status = mics_planner_open(plan->memory, &request, &islands);
     if (status == MICS_OK) {
+        mics_planner *planner = islands != NULL ? islands : found->planner;
         const bool two = run->collectives != MICS_COLLECTIVES_RING;
         mics_plan_choice choice = {
             .sharding = run->sharding,
@@ -75,14 +82,16 @@ static bool evaluate_file(const mics_plan *plan, int32_t nodes, mics_plan_found 
             .boundary_two_stage = two,
         };
         choice.early_gathers =
-            mics_planner_gathers_early(found->planner, &choice, run->early_gathers_auto) &&
+            mics_planner_gathers_early(planner, &choice, run->early_gathers_auto) &&
             (run->early_gathers_auto || run->early_gathers);
         status = choose_open(run, found, &choice);
         if (status == MICS_OK && run->layered_auto)
-            status = mics_planner_layered(found->planner, &choice, &choice.layered_micro_steps);
+            status = mics_planner_layered(planner, &choice, &choice.layered_micro_steps);
         if (status == MICS_OK)
-            status = evaluate_choice(run, found, choice);
+            status = evaluate_choice(run, islands != NULL ? islands : found->rivals, choice,
+                                     &found->file);
     }
+    mics_planner_close(islands);
     (void)mics_log_mute(muted);
     return status == MICS_OK;
 }
@@ -110,19 +119,35 @@ static void explain_all(mics_plan_found *found)
         mics_plan_explain(found->planner, best, &found->file);
 }
 
+// Rivals' rows have a planner of their own where they have software of their own.
+static mics_status open_planners(const mics_plan *plan, int32_t nodes, mics_plan_found *found)
+{
+    const mics_plan_request own = mics_plan_request_get(plan, nodes);
+    const mics_plan_request rivals = mics_plan_rivals_get(plan, nodes);
+    MICS_TRY(mics_planner_open(plan->memory, &own, &found->planner));
+    found->rivals = found->planner;
+    return plan->software != NULL ? mics_planner_open(plan->memory, &rivals, &found->rivals)
+                                  : MICS_OK;
+}
+
+static bool is_rival(mics_plan_baseline baseline)
+{
+    return baseline != MICS_PLAN_MICS && baseline != MICS_PLAN_MICS_PLUS;
+}
+
 mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
                            mics_plan_found *found)
 {
-    const mics_plan_request request = mics_plan_request_get(plan, nodes);
-    MICS_TRY(mics_planner_open(plan->memory, &request, &found->planner));
+    MICS_TRY(open_planners(plan, nodes, found));
     const mics_plan_space space = {.fitting_only = top == 0};
     MICS_TRY(mics_planner_search(found->planner, &space, top > 0 ? top : 1, &found->result));
     if (found->result->count == 0)
         return MICS_OK;
     MICS_TRY(offers_find_megatron(plan, found));
     for (int b = 0; b < MICS_PLAN_MEGATRON; b++)
-        MICS_TRY(mics_planner_baseline(found->planner, NULL, (mics_plan_baseline)b,
-                                       &found->baselines[b]));
+        MICS_TRY(
+            mics_planner_baseline(is_rival((mics_plan_baseline)b) ? found->rivals : found->planner,
+                                  NULL, (mics_plan_baseline)b, &found->baselines[b]));
     found->has_file = top > 0 && !plan->bare && evaluate_file(plan, nodes, found);
     explain_all(found);
     offers_explain_rivals(plan, found);
@@ -132,6 +157,8 @@ mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
 void mics_plan_found_close(mics_plan_found *found)
 {
     mics_plan_result_close(found->result);
+    if (found->rivals != found->planner)
+        mics_planner_close(found->rivals);
     mics_planner_close(found->planner);
     *found = (mics_plan_found){.planner = NULL};
 }

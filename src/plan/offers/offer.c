@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Plans as a buyer compares them: time and price of a whole training, on one cluster or several.
+#include "kinds.h"
 #include "mics/log.h"
 #include "plan/offers/planning.h"
 #include "rivals.h"
@@ -37,26 +38,37 @@ static double tokens_of(const mics_plan_goal *goal, double usd_per_s, double tok
 static const double straggling_high = 1.34;
 enum { STRAGGLING_RANKS = 1024 };
 
-// All trainings of bench/plan/throughput.jsonl are of dense models, in bf16 or fp16.
+// All trainings of bench/plan/throughput.jsonl and throughput2.jsonl are in 16 or 8 bits, of all
+// parameters.
 static const char *unpublished(const mics_plan *plan)
 {
     static const char *const maths[MICS_MATHS] = {
-        [MICS_MATH_FP32] = "in fp32", [MICS_MATH_TF32] = "in tf32", [MICS_MATH_FP8] = "in fp8"};
+        [MICS_MATH_FP32] = "in fp32", [MICS_MATH_TF32] = "in tf32"};
     if (plan->run->preference.kind != MICS_PREFERENCE_NONE)
         return "on preference pairs";
     if (mics_model_trained_count(plan->model) < mics_model_param_count(plan->model))
         return "with frozen parameters";
-    return plan->experts > 0 ? "with experts" : maths[plan->math];
+    return maths[plan->math];
 }
 
-// Of a step; one time where nothing is known of the chip.
-static mics_plan_range step_range(const mics_accelerator *chip, double step_s, bool published)
+// Of a step; one time where nothing is known of the chip. Dense models in 16 bits have the chip's
+// range. Of other kinds it is as wide as plans of the nearest were off, and where too few are of the
+// same kind, at least as of chips without any.
+static mics_plan_range step_range(const mics_plan *plan, double step_s,
+                                  const mics_plan_offer *offer)
 {
+    const mics_accelerator *chip = &plan->cluster.accelerator;
     double low = chip->step_low > 0 ? chip->step_low : 1;
     double high = chip->step_high > 0 ? chip->step_high : 1;
-    if (!published && low < high) {
-        low = low < unpublished_low ? low : unpublished_low;
-        high = high > unpublished_high ? high : unpublished_high;
+    const bool usual = plan->math != MICS_MATH_FP8 && plan->experts == 0;
+    if (low < high &&
+        (offer->unpublished != NULL || (!usual && offer->published_rows < MICS_PLAN_FEW_ROWS))) {
+        low = fmin(low, unpublished_low);
+        high = fmax(high, unpublished_high);
+    }
+    if (low < high && offer->unpublished == NULL && !usual) {
+        low = fmin(low, 1 / (1 + offer->kind->high_error));
+        high = fmax(high, 1 + offer->kind->high_error);
     }
     return (mics_plan_range){step_s, step_s * low, step_s * high};
 }
@@ -118,8 +130,10 @@ mics_plan_offer mics_plan_offer_get(const mics_plan *plan, int32_t nodes,
                              .unpublished = unpublished(plan)};
     snprintf(offer.cluster, sizeof offer.cluster, "%s", plan->cluster.name);
     snprintf(offer.chip, sizeof offer.chip, "%s", chip->name[0] != '\0' ? chip->name : "this chip");
-    offer.published_rows = offer.unpublished == NULL ? chip->published_rows : 0;
-    offer.step_s = step_range(chip, step_s, offer.unpublished == NULL);
+    bool same = false;
+    offer.kind = kind_find(plan, &same);
+    offer.published_rows = same && offer.unpublished == NULL ? offer.kind->rows : 0;
+    offer.step_s = step_range(plan, step_s, &offer);
     add_straggling(&offer);
     offer.goodput = mics_plan_goodput_get(plan, nodes, entry, &goal->losses);
     const double tokens = tokens_of(goal, usd_per_s, useful_tokens_per_s(&offer));

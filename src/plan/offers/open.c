@@ -269,6 +269,19 @@ static mics_status choose_kernels(mics_plan *plan, const char *kernels)
     return MICS_OK;
 }
 
+// "mics" is what plans are of anyway.
+static mics_status choose_software(mics_plan *plan, const char *name)
+{
+    char names[256];
+    if (name == NULL || strcmp(name, "mics") == 0)
+        return MICS_OK;
+    plan->software = mics_software_find(name);
+    return plan->software != NULL
+               ? MICS_OK
+               : mics_fail(MICS_ERR_INVALID, "--software %s is not known; %s are", name,
+                           mics_software_names(names, sizeof names));
+}
+
 // ---- reserve ----
 
 static mics_status take_reserve(mics_plan *plan, const mics_plan_spec *spec)
@@ -311,11 +324,19 @@ static void warn_guess(const mics_plan *plan, const mics_plan_spec *spec, const 
                  type, text);
 }
 
+static void log_outer(const mics_plan *plan)
+{
+    if (plan->run->outer.every > 0)
+        mics_log(MICS_LOG_INFO, "outer: plans are of synchronous training, but for the run file's "
+                                "own row; --local plans local steps");
+}
+
 // A family that cannot be trained yet is planned by its shapes.
 static mics_status open_model(mics_plan *plan, const mics_plan_spec *spec)
 {
     const char *type = mics_json_string(mics_json_at(plan->config, "model_type"));
     mics_family family;
+    log_outer(plan);
     plan->by_shapes = type != NULL && !mics_model_family(type, &family);
     if (plan->by_shapes)
         MICS_TRY(mics_model_from_shapes(plan->memory, plan->config, &plan->model));
@@ -394,8 +415,11 @@ static mics_status fill(mics_plan *plan, const mics_plan_spec *spec)
                               spec->any_precision));
     MICS_TRY(choose_attention(plan, spec));
     MICS_TRY(choose_kernels(plan, spec->kernels));
+    MICS_TRY(choose_software(plan, spec->software));
     MICS_TRY(take_reserve(plan, spec));
     plan->pipeline = spec->pipeline;
+    if (plan->software != NULL)
+        plan->pipeline.era = plan->software->era;
     MICS_TRY(mics_json_load(plan->memory, plan->run->model_config, MICS_MODEL_CONFIG_MAX_BYTES,
                             &plan->config));
     MICS_TRY(open_model(plan, spec));
@@ -447,6 +471,7 @@ mics_plan_request mics_plan_request_of(const mics_run *run, const mics_model *mo
         .param_persistence_threshold = run->param_persistence_threshold,
         .coalesce_below = run->coalesce_below,
         .params_dtype = run->params_dtype,
+        .delta_sync = run->delta_sync,
         .grads_dtype = run->grads_dtype,
         .boundary_dtype = run->boundary_dtype,
         .threads = run->threads,
@@ -507,6 +532,15 @@ mics_plan_request mics_plan_request_get(const mics_plan *plan, int32_t nodes)
                       mics_cluster_ranks_per_node(&plan->cluster) > 1;
     if (run->boundary_auto && plan->math == MICS_MATH_BF16 && !plan->accelerator && !ring)
         request.boundary_dtype.inter = MICS_COMM_BF16; // as mics_run_resolve has it
+    return request;
+}
+
+mics_plan_request mics_plan_rivals_get(const mics_plan *plan, int32_t nodes)
+{
+    mics_plan_request request = mics_plan_request_get(plan, nodes);
+    request.software = plan->software;
+    if (plan->software != NULL)
+        mics_software_apply(plan->software, &request.cluster);
     return request;
 }
 

@@ -22,6 +22,7 @@ typedef struct mics_plan_spec {
     bool any_nodes;      // NODES may be left out, as in a sweep over them
     bool
         any_precision; // also one, and a kernel, that the cluster's chip does not have: offers say so
+    const char *software;        // of rivals' rows (mics_software_find); NULL: mics
     const char *kernels;         // "separate", "fused"; NULL: the chip's own (mics_accelerator)
     const char *attention;       // kernel, as mics_attention_kernel_text; NULL: the chip's own
     bool has_reserve;            // reserve_bytes holds; else 1 % of the chip's memory
@@ -54,7 +55,8 @@ typedef struct mics_plan {
     const char *attention; // kernel whose rates are taken; NULL: attention has rates of its own
     bool lacks_attention;  // the chip has no rates of it
     double reserve_bytes;  // left free; the cluster's reserve holds it too
-    mics_plan_pipeline pipeline; // MEGATRON: degrees above 0 stand fixed
+    const mics_software *software; // of rivals' rows; NULL: as mics
+    mics_plan_pipeline pipeline;   // MEGATRON: degrees above 0 stand fixed
 } mics_plan;
 
 /* Reads the run file, its model and the cluster. A model's config.json stands for a run of it with
@@ -76,18 +78,22 @@ mics_plan_request mics_plan_request_of(const mics_run *run, const mics_model *mo
  * least as many: a multiple of the ranks. Else the same.   Needs: nodes >= 1. */
 int64_t mics_plan_batch_asked(const mics_plan *plan, int32_t nodes);
 
-/* The request for so many nodes.   Needs: nodes >= 1. */
+/* The request for so many nodes, and that of rivals' rows.   Needs: nodes >= 1. */
 mics_plan_request mics_plan_request_get(const mics_plan *plan, int32_t nodes);
+mics_plan_request mics_plan_rivals_get(const mics_plan *plan, int32_t nodes);
 
 // What was found for so many nodes. Begin with zeros.
 typedef struct mics_plan_found {
     mics_planner *planner;
+    mics_planner
+        *rivals; // of other systems' rows and the run file's: the same, or their software's
     mics_plan_result *result;
     mics_plan_entry baselines[MICS_PLAN_BASELINES];
     mics_plan_entry file;  // as the run file says
     bool has_file;         // what it says can be honoured there
     mics_plan_entry twice; // of mics_plan_find_twice
     bool has_twice;
+    mics_plan_local local; // of mics_planner_local, where that is asked for
 } mics_plan_found;
 
 /* The best plans, the baselines and the run file's own choice, each with its reasons. Where nothing
@@ -196,6 +202,15 @@ typedef struct mics_plan_goodput {
     double break_even;
 } mics_plan_goodput;
 
+// How far plans of a kind of run were off published ones: chip, precision, what ranks share beside
+// data ("H100 fp8 data").
+typedef struct mics_plan_kind {
+    const char *name;
+    int32_t rows;
+    double ratio;             // time, predicted over measured; median
+    double error, high_error; // shares of the measured time: median, 90th percentile
+} mics_plan_kind;
+
 // A plan as a buyer compares it. Figures that are not known are 0.
 typedef struct mics_plan_offer {
     char cluster[MICS_CLUSTER_NAME_BYTES], chip[MICS_CLUSTER_NAME_BYTES];
@@ -204,8 +219,9 @@ typedef struct mics_plan_offer {
     int64_t batch_asked; // fewer: the batch was raised to a multiple of the ranks
     bool pairs;          // batches count pairs of sequences
     mics_plan_entry entry;
-    int32_t published_rows; // published trainings of its kind on that chip
-    // Why there is none on any: "in fp8", "with experts", "with frozen parameters"; NULL: there are.
+    const mics_plan_kind *kind; // the nearest
+    int32_t published_rows;     // published trainings of its own kind
+    // Why there is none on any chip: "in tf32", "with frozen parameters"; NULL: there are.
     const char *unpublished;
     // What this library cannot run, and is over 1 % faster: as mics_plan_faster_baseline. "": none.
     char faster[MICS_PLAN_NAME_BYTES];
@@ -226,6 +242,9 @@ typedef struct mics_plan_offer {
     bool front; // of those compared none is both faster and cheaper
     char note[MICS_PLAN_WHY_BYTES]; // why there is no plan; else ""
 } mics_plan_offer;
+
+/* Fewer published trainings of a kind say little of it. */
+#define MICS_PLAN_FEW_ROWS 3
 
 /* With less goodput training never gets done: there are no days and no price. */
 #define MICS_PLAN_MIN_GOODPUT 1e-9

@@ -11,7 +11,7 @@
 mics_status offers_find_megatron(const mics_plan *plan, mics_plan_found *found)
 {
     const mics_plan_space space = {.pipeline = plan->pipeline};
-    return mics_planner_baseline(found->planner, &space, MICS_PLAN_MEGATRON,
+    return mics_planner_baseline(found->rivals, &space, MICS_PLAN_MEGATRON,
                                  &found->baselines[MICS_PLAN_MEGATRON]);
 }
 
@@ -28,7 +28,7 @@ void offers_rival_text(const mics_plan *plan, const mics_plan_found *found, char
 {
     const mics_plan_space space = {.pipeline = plan->pipeline};
     mics_plan_entry entry = {.fits = false};
-    (void)mics_planner_baseline(found->planner, &space, MICS_PLAN_MEGATRON, &entry);
+    (void)mics_planner_baseline(found->rivals, &space, MICS_PLAN_MEGATRON, &entry);
     write_rival(&entry, text, bytes);
 }
 

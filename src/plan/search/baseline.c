@@ -128,6 +128,7 @@ static mics_plan_request without_rounding(const mics_planner *planner)
 {
     mics_plan_request request = planner->request;
     request.grads_dtype = request.boundary_dtype = mics_comm_dtypes_both(MICS_COMM_FP32);
+    request.delta_sync = false;
     if (request.params_dtype.inter == MICS_COMM_FP32)
         request.params_dtype.intra = MICS_COMM_FP32;
     return request;
@@ -159,6 +160,9 @@ mics_status mics_planner_baseline(mics_planner *planner, const mics_plan_space *
     if (!plan_megatron_may_be_whole(planner, &within.pipeline))
         return plan_megatron(planner, &within, NULL, entry_out);
     const bool is_ddp = within.pipeline.era == MICS_MEGATRON_2021;
-    MICS_TRY(search_shardings(planner, &within, is_ddp ? MICS_PLAN_DDP : MICS_PLAN_ZERO1, &whole));
+    const mics_plan_baseline like = is_ddp                                   ? MICS_PLAN_DDP
+                                    : rival_software(planner)->shards_params ? MICS_PLAN_ZERO3
+                                                                             : MICS_PLAN_ZERO1;
+    MICS_TRY(search_shardings(planner, &within, like, &whole));
     return plan_megatron(planner, &within, &whole, entry_out);
 }

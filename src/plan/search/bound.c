@@ -61,14 +61,15 @@ typedef struct asked {
     bool direct;    // each member sends every other its block
     mics_comm_dtypes dtypes;
     bool compresses; // where a dtype is smaller than fp32: that counts nothing
+    bool coded;      // inter-node, as changes; what coding takes counts nothing
 } asked;
 
 static mics_cost_use use_of(const mics_planner *planner, const mics_collective *c, bool direct)
 {
     const mics_cluster *cluster = &planner->request.cluster;
     if (direct)
-        return mics_cost_direct(cluster, planner->ranks, c);
-    return mics_cost_collective(cluster, planner->ranks, c);
+        return mics_cost_direct(cluster, planner->world, c);
+    return mics_cost_collective(cluster, planner->world, c);
 }
 
 // What counts nothing, but runs beside others.
@@ -80,12 +81,12 @@ static comm_cost without_time(const comm_cost *cost)
 
 // SEND: each member sends every other its block.
 static comm_cost price_bytes(const pricing *p, mics_collective_kind kind, mics_group_axis axis,
-                             mics_group_scope scope, size_t block_bytes)
+                             mics_group_scope scope, double block_bytes)
 {
     const bool inter = mics_mesh_spans_nodes(&p->mesh, axis, scope);
     const mics_collective c = {.kind = kind,
                                .group = mics_mesh_group(&p->mesh, axis, scope, 0),
-                               .block_bytes = (double)block_bytes};
+                               .block_bytes = block_bytes};
     const mics_cost_use use = use_of(p->planner, &c, kind == MICS_COLLECTIVE_SEND);
     comm_cost cost = {0};
     const double slow_us = use.us * use.slowdown / (1 + use.slowdown);
@@ -106,8 +107,11 @@ static comm_cost price(const pricing *p, const asked *a, mics_collective_kind ki
     const bool inter = mics_mesh_spans_nodes(&p->mesh, a->axis, scope);
     const mics_comm_dtype dtype = inter ? a->dtypes.inter : a->dtypes.intra;
     const bool counts = !a->compresses || dtype == MICS_COMM_FP32;
-    const comm_cost cost = price_bytes(p, a->direct ? MICS_COLLECTIVE_SEND : kind, a->axis, scope,
-                                       mics_comm_dtype_bytes(dtype, p->padded_elems / blocks));
+    const int64_t elems = p->padded_elems / blocks;
+    const double bytes = a->coded && inter ? mics_simulate_delta_bytes(elems)
+                                           : (double)mics_comm_dtype_bytes(dtype, elems);
+    const comm_cost cost =
+        price_bytes(p, a->direct ? MICS_COLLECTIVE_SEND : kind, a->axis, scope, bytes);
     return counts ? cost : without_time(&cost);
 }
 
@@ -223,6 +227,7 @@ static comm_cost price_param_sync(const pricing *p, bool two_stage)
                           (asked){.kind = MICS_COLLECTIVE_ALL_GATHER,
                                   .axis = axis,
                                   .blocks = p->unit.optimizer,
+                                  .coded = is_mixed(p->planner) && p->planner->request.delta_sync,
                                   .dtypes = is_mixed(p->planner) ? both_bf16
                                             : rounds             ? gathers
                                                                  : whole});
@@ -270,8 +275,8 @@ static comm_cost price_all_to_alls(const mics_planner *planner, const mics_sched
         const mics_step *step = &list->steps[i];
         if (step->kind != MICS_STEP_ALL_TO_ALL)
             continue;
-        const comm_cost cost =
-            price_bytes(&p, MICS_COLLECTIVE_SEND, step->axis, MICS_SCOPE_WHOLE, step->block_bytes);
+        const comm_cost cost = price_bytes(&p, MICS_COLLECTIVE_SEND, step->axis, MICS_SCOPE_WHOLE,
+                                           (double)step->block_bytes);
         add_cost(&sum, &cost, 1);
     }
     return sum;
@@ -444,7 +449,7 @@ mics_status choice_bound(mics_planner *planner, const mics_plan_choice *choice,
     for (int t = 0; t < cluster->tier_count; t++)
         us = larger(us, sum.busy_us[t]);
     if (cluster->cores > 0)
-        us = larger(us, planner->ranks * (compute_us * planner->request.threads + sum.core_us) /
+        us = larger(us, planner->world * (compute_us * planner->request.threads + sum.core_us) /
                             cluster->cores);
     *us_out = us + boundary_us + cluster->step_overhead_us;
     return MICS_OK;

@@ -29,9 +29,11 @@ bool sums_directly(const mics_planner *planner, const mics_plan_choice *choice)
 mics_status choice_mesh(const mics_planner *planner, mics_sharding sharding, mics_mesh *mesh_out)
 {
     mics_mesh mesh;
-    MICS_TRY(mics_mesh_init(planner->ranks, planner->request.nodes, sharding, &mesh));
+    MICS_TRY(mics_mesh_init(planner->world, planner->request.nodes, sharding, &mesh));
     MICS_TRY(mics_mesh_spread_experts(&mesh, planner->experts));
     MICS_TRY(mics_mesh_cut_sequences(&mesh, planner->sequence));
+    if (planner->world > planner->ranks)
+        MICS_TRY(mics_mesh_part_islands(&mesh, planner->ranks));
     *mesh_out = mesh;
     return MICS_OK;
 }
@@ -60,7 +62,7 @@ mics_status check_choice(const mics_planner *planner, const mics_plan_choice *ch
             MICS_ERR_INVALID,
             "micro-batch %lld x %d micro-steps x %d ranks is not the global batch %lld",
             (long long)choice->micro_batch, (int)choice->micro_steps,
-            (int)(planner->ranks / planner->sequence), (long long)planner->request.global_batch);
+            (int)(planner->world / planner->sequence), (long long)planner->request.global_batch);
     if (choice->prefetch < 0)
         return mics_fail(MICS_ERR_INVALID, "%d units gathered ahead: at least 0",
                          (int)choice->prefetch);
@@ -120,12 +122,14 @@ mics_status open_schedule(mics_planner *planner, const mics_plan_choice *choice,
         .all_reduces = choice->all_reduces,
         .early_gathers = choice->early_gathers,
         .any_rounding = probes,
+        .delta_sync = request->delta_sync,
         .params_dtype = request->params_dtype,
         .grads_dtype = request->grads_dtype,
         .boundary_dtype = request->boundary_dtype,
         .share_params = request->share_params,
         .comm_staging_bytes = request->staging_bytes,
         .node_memory = request->node_memory,
+        .outer = planner->request.outer,
         .like = known != NULL && choice->offload_units == 0 ? known->schedule : NULL,
     };
     MICS_TRY(choice_mesh(planner, choice->sharding, &spec.mesh));

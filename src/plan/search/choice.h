@@ -8,7 +8,7 @@
 /* Sequences of the global batch that a rank computes at most, with those that share them. */
 static inline int64_t rank_share(const mics_planner *planner)
 {
-    return (planner->request.global_batch - 1) / (planner->ranks / planner->sequence) + 1;
+    return (planner->request.global_batch - 1) / (planner->world / planner->sequence) + 1;
 }
 
 /* Tokens that a rank has of each, with padding. */

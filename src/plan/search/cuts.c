@@ -74,8 +74,8 @@ bool cut_is_possible(const cut_sizes *s, const mics_plan_pipeline *p)
     return s->layers > 0 && s->heads > 0 && divides(p->tensor, s->per_node) &&
            divides(p->tensor, s->heads) && together <= s->ranks && divides(together, s->ranks) &&
            (p->context == 1 || divides(2 * (int64_t)p->context, s->length)) &&
-           (int64_t)p->stages * p->chunks <= s->layers && (p->stages > 1 || p->chunks == 1) &&
-           p->chunks <= MAX_CHUNKS && spreads_evenly(s, p->expert, s->ranks / p->stages);
+           (int64_t)p->stages * p->chunks <= s->layers + (p->chunks > 1 ? TABLES : 0) &&
+           (p->stages > 1 || p->chunks == 1) && spreads_evenly(s, p->expert, s->ranks / p->stages);
 }
 
 // ---- what would work ----
@@ -97,7 +97,7 @@ static int32_t largest(const cut_sizes *s, axis which)
 {
     const int32_t most[AXES] = {[TENSOR] = s->per_node,
                                 [STAGES] = s->layers < s->ranks ? s->layers : s->ranks,
-                                [CHUNKS] = MAX_CHUNKS,
+                                [CHUNKS] = s->layers,
                                 [CONTEXT] = s->ranks,
                                 [EXPERT] = s->experts > 1 ? s->experts : 1};
     return most[which];

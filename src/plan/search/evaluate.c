@@ -175,7 +175,9 @@ static mics_status simulate_choice(mics_planner *planner, const mics_plan_choice
         mics_schedule_layered_micro_steps(choice->micro_steps, choice->layered_micro_steps);
     const int32_t all = choice_groups(choice);
     for (int32_t groups = PERIOD_GROUPS;
-         groups < all && choice->micro_steps % layered_micro_steps == 0; groups *= 2) {
+         groups < all && choice->micro_steps % layered_micro_steps == 0 &&
+         planner->request.outer.overlap_steps == 0; // else meetings lie among the passes
+         groups *= 2) {
         MICS_TRY(simulate_steps(planner, choice, groups * layered_micro_steps, run));
         run->further = all - groups;
         if (find_period(run->schedule, run->simulation, &run->period_us))
@@ -214,7 +216,10 @@ static void take_times(const mics_simulation *s, double sign, mics_plan_entry *e
     entry->update_us += sign * (kinds[MICS_STEP_NORM][MICS_STAGE_WHOLE].busy_us +
                                 kinds[MICS_STEP_MOMENTUM][MICS_STAGE_WHOLE].busy_us +
                                 kinds[MICS_STEP_ORTHOGONALISE][MICS_STAGE_WHOLE].busy_us +
-                                kinds[MICS_STEP_UPDATE][MICS_STAGE_WHOLE].busy_us);
+                                kinds[MICS_STEP_UPDATE][MICS_STAGE_WHOLE].busy_us +
+                                kinds[MICS_STEP_MEET_CHANGE][MICS_STAGE_WHOLE].busy_us +
+                                kinds[MICS_STEP_MEET_UPDATE][MICS_STAGE_WHOLE].busy_us +
+                                kinds[MICS_STEP_MEET_ADOPT][MICS_STAGE_WHOLE].busy_us);
     for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++) {
         const mics_part part = mics_part_of((mics_step_kind)(i / MICS_STAGES));
         const double exposed_us = sign * kinds[i / MICS_STAGES][i % MICS_STAGES].exposed_us;
@@ -230,10 +235,31 @@ static void take_times(const mics_simulation *s, double sign, mics_plan_entry *e
             entry->exposed_copy_us += exposed_us;
         if (part == MICS_PART_ALL_TO_ALL)
             entry->exposed_all_to_all_us += exposed_us;
+        if (part == MICS_PART_MEETING)
+            entry->exposed_other_us += exposed_us;
     }
     entry->exposed_other_us += sign * kinds[MICS_STEP_AGREE][MICS_STAGE_WHOLE].exposed_us;
     entry->exposed_us += sign * s->exposed_us;
     entry->hardware_flops += sign * s->flops;
+}
+
+// The mean step of a period in place of one in which nothing meets.
+static mics_status add_meetings(const mics_planner *planner, const simulated *run,
+                                mics_plan_entry *entry)
+{
+    mics_simulation *mean = NULL;
+    if (planner->request.outer.every == 0)
+        return MICS_OK;
+    MICS_TRY(mics_simulate_period(planner->memory, run->schedule, &planner->request.cluster,
+                                  &planner->simulate, &mean));
+    take_times(mean, 1, entry);
+    take_times(run->simulation, -1, entry);
+    entry->outer = planner->request.outer;
+    entry->outer_ranks = planner->ranks;
+    entry->meeting_us = mean->step_us - run->simulation->step_us;
+    entry->met = mean->met;
+    mics_simulation_close(mean);
+    return MICS_OK;
 }
 
 // What is sent in a step with `further` layered groups more than `s` has, where `t` has one more.
@@ -289,7 +315,7 @@ void fill_rates(const mics_planner *planner, mics_plan_entry *entry)
 {
     const mics_plan_request *request = &planner->request;
     const mics_accelerator *device = &request->cluster.accelerator;
-    const double ranks = planner->ranks, step_s = entry->step_us * 1e-6;
+    const double ranks = planner->world, step_s = entry->step_us * 1e-6;
     entry->tokens = (double)(request->global_batch * sequences_each(planner) * request->length);
     entry->model_flops =
         mics_model_flops_per_token(request->model, request->length) * entry->tokens / ranks;
@@ -338,6 +364,7 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
     }
     entry.step_us = run.simulation->step_us + run.further * run.period_us;
     entry.overhead_us = run.simulation->overhead_us;
+    MICS_TRY_OUT(add_meetings(planner, &run, &entry));
     entry.memory = run.schedule->ledger;
     name_choice(planner, &choice->sharding, entry.name, sizeof entry.name);
     fill_rates(planner, &entry);

@@ -55,12 +55,23 @@ double exchange_gather_us(const mics_planner *planner, const cut *c)
     return us_of(planner, MICS_COLLECTIVE_ALL_GATHER, tensor_group(c), tensor_block(planner, c));
 }
 
+// Of a token's experts those that it is sent to: where nodes get it once, as many as they are on
+// average.
+static double sent_to(const mics_planner *planner, const cut *c, int32_t chosen)
+{
+    const double nodes = (double)c->p.expert / planner->ranks_per_node;
+    if (nodes <= 1 || !rival_software(planner)->sends_once)
+        return chosen;
+    return fmin(nodes * (1 - pow(1 - 1 / nodes, chosen)), chosen);
+}
+
 double exchange_experts_us(const mics_planner *planner, const cut *c, int32_t chosen)
 {
     const int32_t e = c->p.expert;
     const mics_collective all_to_all = {.kind = MICS_COLLECTIVE_SEND,
                                         .group = {.first = 0, .stride = 1, .size = e},
-                                        .block_bytes = chosen * tensor_block(planner, c) / e};
+                                        .block_bytes = sent_to(planner, c, chosen) *
+                                                       tensor_block(planner, c) / e};
     return e > 1 ? mics_cost_direct(&planner->request.cluster, planner->ranks, &all_to_all).us : 0;
 }
 

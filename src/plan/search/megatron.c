@@ -67,19 +67,26 @@ static void sum_stage(const cuts *all, const cut *c, const stage_times *times, i
     const mics_model *model = planner->request.model;
     const mics_precision precision = planner->request.precision;
     const rank_elems own = elems_of(all, c, stage);
-    const double elems = own.dense + own.experts;
+    const mics_software *software = rival_software(all->planner);
+    // FSDP's shards, and two layers gathered.
+    const double elems = software->shards_params
+                             ? owned_elems(c, &own) + 2 * (own.dense + own.experts) /
+                                                          stage_layers(c, all->sizes.layers, stage)
+                             : own.dense + own.experts;
+    const double grad_bytes =
+        software->half_grads ? 2 : (double)mics_precision_bytes(precision, MICS_MEM_GRADS);
     const double held = pipeline_layers_held(c, all->sizes.layers, stage);
     const unit_time *layer = &times->layer;
     const double activations =
-        c->recompute ? held * layer->input_bytes + layer->saved_bytes : held * layer->saved_bytes;
+        held * (layer->saved_bytes - c->recomputed * (layer->saved_bytes - layer->input_bytes)) +
+        (c->recomputed > 0 ? layer->saved_bytes : 0);
     const double logits =
         c->p.stages == 1 ? cut_tokens(planner, c) * (double)model->vocab / c->p.tensor : 0;
     *ledger = (mics_memory_ledger){0};
     size_t *bytes = ledger->bytes;
     bytes[MICS_MEM_PARAMS] =
         (size_t)(elems * (double)mics_precision_bytes(precision, MICS_MEM_PARAMS));
-    bytes[MICS_MEM_GRADS] =
-        (size_t)(elems * (double)mics_precision_bytes(precision, MICS_MEM_GRADS));
+    bytes[MICS_MEM_GRADS] = (size_t)(elems * grad_bytes);
     bytes[MICS_MEM_OPTIMIZER] = kept_bytes(&planner->request, (int64_t)owned_elems(c, &own));
     // One gradient of activations beside what is kept; logits and their gradients in fp32.
     bytes[MICS_MEM_ACTIVATIONS] = (size_t)(activations + 2 * layer->whole_bytes);
@@ -109,6 +116,7 @@ typedef struct boundary {
     double slowdown;  // of computation beside the first two
     int32_t messages; // in which they are sent
     bool overlaps;
+    bool each_step; // in each micro-step, and gathered for backward too: FSDP
 } boundary;
 
 // Layers share messages of at least so many parameters, or so many times the replicas (Megatron
@@ -148,8 +156,11 @@ static boundary boundary_of(const cuts *all, const cut *c)
     const double elem_bytes = mixed ? 2 : sizeof(float); // gradients travel as parameters
     const rank_elems own = elems_of(all, c, 0);
     const bool spread = c->p.expert > 1;
+    const bool each_step = rival_software(all->planner)->shards_params;
     boundary b = {.overlaps = c->p.era != MICS_MEGATRON_2021,
-                  .messages = messages_of(all, c, own.dense + own.experts)};
+                  .each_step = each_step,
+                  .messages = each_step ? stage_layers(c, all->sizes.layers, 0)
+                                        : messages_of(all, c, own.dense + own.experts)};
     add_replicas(all, c, c->p.tensor, elem_bytes * (own.dense + (spread ? 0 : own.experts)), &b);
     if (spread)
         add_replicas(all, c, c->p.expert, elem_bytes * own.experts, &b);
@@ -188,12 +199,14 @@ static waiting wait_for(const cuts *all, const cut *c, const boundary *b, const 
     const int32_t layers = stage_layers(c, all->sizes.layers, 0);
     if (!b->overlaps)
         return (waiting){.us = b->reduce_us + b->table_us};
-    const waiting reduce =
-        wait_beside(b->reduce_us, layers * times->layer.backward_us, b->messages, b->slowdown);
+    const double again_us = b->each_step ? b->gather_us : 0;
+    const int32_t times_a_step = b->each_step ? c->micro_steps : 1;
+    const waiting reduce = wait_beside(b->reduce_us + again_us, layers * times->layer.backward_us,
+                                       b->messages, b->slowdown);
     const waiting gather =
         wait_beside(b->gather_us, layers * times->layer.forward_us, b->messages, b->slowdown);
-    return (waiting){.us = reduce.us + gather.us + b->table_us,
-                     .slow_us = reduce.slow_us + gather.slow_us};
+    return (waiting){.us = times_a_step * (reduce.us + gather.us) + b->table_us,
+                     .slow_us = times_a_step * (reduce.slow_us + gather.slow_us)};
 }
 
 // ---- the space ----
@@ -212,15 +225,21 @@ static mics_status keep_cut(cuts *all, const cut *c)
     return MICS_OK;
 }
 
+// What its stage with most takes.
+static double memory_of(const cuts *all, const cut *c, const stage_times *units)
+{
+    mics_memory_ledger ledger;
+    sum_memory(all, c, units, &ledger);
+    return (double)ledger.total;
+}
+
 // With the times of its units.
 static mics_status list_cut(cuts *all, cut c, const stage_times *units, const boundary *b)
 {
     const mics_planner *planner = all->planner;
     stage_times times = *units;
-    mics_memory_ledger ledger;
     tensor_finish(planner, &c, &times);
-    sum_memory(all, &c, &times, &ledger);
-    c.memory_bytes = (double)ledger.total;
+    c.memory_bytes = memory_of(all, &c, &times);
     if (!all->any || c.memory_bytes < all->smallest.memory_bytes)
         all->smallest = c;
     all->any = true;
@@ -237,7 +256,24 @@ static bool is_given(int32_t wanted, int32_t value)
     return wanted <= 0 || wanted == value;
 }
 
-// All that differ in chunks and recomputation alone.
+// As few layers of each stage as fit (Megatron's recompute_method "block").
+static double least_recomputed(const cuts *all, cut c, const stage_times *units)
+{
+    const double there = all->planner->available_bytes;
+    const double layers = stage_layers(&c, all->sizes.layers, c.p.stages > 1 ? 1 : 0);
+    c.recomputed = 0;
+    const double none = memory_of(all, &c, units);
+    c.recomputed = 1;
+    const double most = memory_of(all, &c, units);
+    const double usual = rival_software(all->planner)->recomputed;
+    if (none <= there || most >= there)
+        return none > there ? 1 : usual;
+    // One layer is made again at a time, whichever that are.
+    const double first = none + units->layer.saved_bytes;
+    return fmax(fmin(ceil(layers * (first - there) / (first - most)) / layers, 1), usual);
+}
+
+// All that differ in chunks alone.
 static mics_status list_chunks(cuts *all, cut c, const stage_times *units)
 {
     const mics_plan_space *space = all->space;
@@ -245,16 +281,15 @@ static mics_status list_chunks(cuts *all, cut c, const stage_times *units)
     const int64_t steps = share / c.micro_batch;
     const boundary b = boundary_of(all, &c);
     c.micro_steps = (int32_t)steps;
-    for (c.p.chunks = 1; c.p.chunks <= (c.p.stages > 1 ? MAX_CHUNKS : 1); c.p.chunks++) {
+    const int32_t most = space->pipeline.chunks > 0 ? space->pipeline.chunks : MAX_CHUNKS;
+    for (c.p.chunks = 1; c.p.chunks <= (c.p.stages > 1 ? most : 1); c.p.chunks++) {
         if (!is_given(space->pipeline.chunks, c.p.chunks) || !cut_is_possible(&all->sizes, &c.p) ||
             (double)steps * c.p.chunks * c.p.stages > max_passes ||
             (c.p.chunks > 1 && steps % c.p.stages != 0))
             continue;
-        for (int recompute = 0; recompute < 2; recompute++) {
-            c.recompute = recompute;
-            if (!space->recompute_given || mics_recomputes(space->recompute) == c.recompute)
-                MICS_TRY(list_cut(all, c, units, &b));
-        }
+        c.recomputed = space->recompute_given ? mics_recomputes(space->recompute)
+                                              : least_recomputed(all, c, units);
+        MICS_TRY(list_cut(all, c, units, &b));
     }
     return MICS_OK;
 }
@@ -294,10 +329,9 @@ static mics_status list_batches(cuts *all, cut c)
 {
     const mics_planner *planner = all->planner;
     const int64_t given = all->space->micro_batch;
-    for (c.micro_batch = 1; c.micro_batch <= planner->request.global_batch; c.micro_batch *= 2) {
-        if (given <= 0 || given == c.micro_batch)
-            MICS_TRY(list_stages(all, c));
-    }
+    for (c.micro_batch = given > 0 ? given : 1; c.micro_batch <= planner->request.global_batch;
+         c.micro_batch = given > 0 ? INT64_MAX : 2 * c.micro_batch)
+        MICS_TRY(list_stages(all, c));
     return MICS_OK;
 }
 
@@ -346,10 +380,10 @@ static int compare_cuts(const void *left, const void *right)
 {
     const cut *a = left, *b = right;
     const double keys[][2] = {
-        {a->bound_us, b->bound_us},   {a->memory_bytes, b->memory_bytes},
-        {a->p.tensor, b->p.tensor},   {a->p.stages, b->p.stages},
-        {a->p.chunks, b->p.chunks},   {(double)b->micro_batch, (double)a->micro_batch},
-        {a->recompute, b->recompute}, {a->p.context, b->p.context},
+        {a->bound_us, b->bound_us},     {a->memory_bytes, b->memory_bytes},
+        {a->p.tensor, b->p.tensor},     {a->p.stages, b->p.stages},
+        {a->p.chunks, b->p.chunks},     {(double)b->micro_batch, (double)a->micro_batch},
+        {a->recomputed, b->recomputed}, {a->p.context, b->p.context},
         {a->p.expert, b->p.expert}};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         if (keys[i][0] != keys[i][1])
@@ -386,6 +420,12 @@ static void write_name(const mics_plan_pipeline *p, char name[MICS_PLAN_NAME_BYT
                      context, (int)p->stages, (int)p->data, expert, chunks);
 }
 
+static mics_recompute recompute_of(const cut *c, int32_t layers)
+{
+    const mics_recompute some = {.units = (int32_t)ceil(c->recomputed * layers - 1e-6)};
+    return c->recomputed > 0 && c->recomputed < 1 ? some : mics_recompute_all(c->recomputed > 0);
+}
+
 static mics_status evaluate_cut(const cuts *all, const cut *c, mics_plan_entry *entry_out)
 {
     const mics_planner *planner = all->planner;
@@ -395,7 +435,7 @@ static mics_status evaluate_cut(const cuts *all, const cut *c, mics_plan_entry *
                              .choice = {.sharding = {1, 1, 1},
                                         .micro_batch = c->micro_batch,
                                         .micro_steps = c->micro_steps,
-                                        .recompute = mics_recompute_all(c->recompute)}};
+                                        .recompute = recompute_of(c, all->sizes.layers)}};
     tensor_units(planner, c, &times);
     tensor_finish(planner, c, &times);
     MICS_TRY(pipeline_run(planner->memory, c, &times, &passes));

@@ -38,7 +38,7 @@ typedef struct cut {
     mics_plan_pipeline p;
     int64_t micro_batch;
     int32_t micro_steps; // micro-batches of one pipeline
-    bool recompute;
+    double recomputed;   // share of the layers
     double bound_us;
     double memory_bytes;
 } cut;
@@ -64,6 +64,13 @@ typedef struct stage_times {
 typedef struct layer_elems {
     double dense, experts;
 } layer_elems;
+
+/* What the request's software does; without one, what Megatron Core does. */
+static inline const mics_software *rival_software(const mics_planner *planner)
+{
+    static const mics_software core = {.imbalance = 1};
+    return planner->request.software != NULL ? planner->request.software : &core;
+}
 
 /* ---- exchange.c: what ranks send each other for one micro-batch, us ---- */
 /* Tokens of one rank. */
@@ -100,7 +107,9 @@ void tensor_finish(const mics_planner *planner, const cut *c, stage_times *times
 
 /* ---- cuts.c: which cuts there are ---- */
 
-enum { MAX_CHUNKS = 16 };
+// That are searched; more are evaluated. Of interleaved chunks the first and the last may have a table
+// alone.
+enum { MAX_CHUNKS = 16, TABLES = 2 };
 
 // Sizes that degrees have to divide, but for the layers.
 typedef struct cut_sizes {

@@ -21,6 +21,7 @@
 #include "mics/model.h"
 #include "mics/status.h"
 #include "plan/cost/cluster.h"
+#include "plan/cost/software.h"
 #include "plan/simulate/simulate.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,13 +55,17 @@ typedef struct mics_plan_request {
     int64_t param_persistence_threshold;
     mics_comm_dtypes params_dtype, grads_dtype, boundary_dtype; // as in mics_schedule_spec
     int64_t coalesce_below;                                     // the same
-    bool share_params;                                          // the same
+    bool share_params, delta_sync;                              // the same
     size_t staging_bytes;                                       // of the transport, a rank
     bool node_memory; // copies of the state are kept in the memory of nodes (mics_schedule_spec)
     int32_t threads;  // of a rank; 0 counts as 1
     bool library;     // ops by a library's kernels where they can (mics_op_shape.library)
-    int32_t min_replicas; // copies of every state that searched shardings keep at least
-    double memory_bytes;  // a rank may use; 0: the accelerator's without its reserve
+    const mics_software *software; // whose MEGATRON is; NULL: as Megatron Core is now
+    int32_t min_replicas;          // copies of every state that searched shardings keep at least
+    double memory_bytes;           // a rank may use; 0: the accelerator's without its reserve
+    // Local steps (every > 0): shardings are over an island's ranks, which divide all.
+    mics_outer outer;
+    int32_t outer_ranks;
 } mics_plan_request;
 
 // One way to run it.
@@ -82,13 +87,6 @@ typedef struct mics_plan_choice {
     bool early_gathers;      // mics_schedule_spec.early_gathers
 } mics_plan_choice;
 
-// What Megatron does beside cutting the model, as its versions did.
-typedef enum mics_megatron_era {
-    MICS_MEGATRON_NOW,  // sequence parallelism, sharded optimizer, overlap of all but all-to-alls
-    MICS_MEGATRON_2023, // the same, but computation waits for tensor parallelism
-    MICS_MEGATRON_2021  // none of it
-} mics_megatron_era;
-
 // Tensor, context, pipeline and expert parallelism; zeros in plans of the family.
 typedef struct mics_plan_pipeline {
     int32_t tensor, context, stages, data; // the ranks are their product
@@ -108,15 +106,18 @@ typedef struct mics_plan_entry {
     mics_memory_ledger memory; // of a rank
     double reserve_bytes;      // of the accelerator, not ours
     double spare_bytes;        // that are left; below 0: what is missing
-    // Times in us. step = forward_backward + update + the exposed ones + overhead.
+    // Times in us. step = forward_backward + update + the exposed ones + overhead. With local steps
+    // they are means over a period; what limits, and `sent`, are of a step in which nothing meets.
     double step_us;
     double compute_us; // forwards and backwards, slowed by what runs beside
-    double update_us;  // norm and optimizer
+    double update_us;  // norm and optimizer, the outer one too
     double exposed_param_sync_us, exposed_gather_us, exposed_reduce_us, exposed_second_hop_us;
     double exposed_all_to_all_us; // of rows to experts, and back
     double exposed_copy_us;       // of activations to host memory, and back
-    double exposed_other_us;      // agreement; MEGATRON: the bubble, and what its passes wait for
-    double exposed_us;            // all of them
+    double
+        exposed_other_us; // agreement, meetings; MEGATRON: the bubble, and what its passes wait for
+    double exposed_us;    // all of them
+    double meeting_us;    // that meetings add to a step
     double overhead_us;
     mics_step_kind limit; // of the longest chain; forward and backward count together
     mics_step_stage limit_stage;
@@ -131,6 +132,9 @@ typedef struct mics_plan_entry {
     double mfu;            // of the accelerator's peak in this math
     double usd_per_gtoken; // 0: no price is known
     mics_bytes sent;       // a step, by all ranks
+    mics_bytes met;        // in the meetings of a period
+    mics_outer outer;      // every 0: no local steps
+    int32_t outer_ranks;
     char why[MICS_PLAN_WHY_BYTES];
 } mics_plan_entry;
 
@@ -264,13 +268,32 @@ mics_status mics_planner_baseline(mics_planner *planner, const mics_plan_space *
 void mics_planner_no_cut(const mics_planner *planner, const mics_plan_pipeline *degrees, char *text,
                          size_t bytes);
 
+enum { MICS_PLAN_PERIODS = 3 };
+
+// Local steps on the smallest islands of whole nodes that hold the state.
+typedef struct mics_plan_local {
+    bool asked;
+    int32_t count;                              // MICS_PLAN_PERIODS; 0: there are no such islands
+    mics_plan_entry entries[MICS_PLAN_PERIODS]; // that meet every 10, 30 and 100 steps
+    int32_t take;      // the first whose meetings add at most 3 % to a step; else the last
+    double gbit_per_s; // of a node, up to which that is 5 % faster than synchronous plans; 0: never
+} mics_plan_local;
+
+/* Local steps with the E and S of a synchronous plan, at the best plan of an island. Meetings overlap,
+ * and are rounded, as little as hides them. It searches for plans on other networks too.
+ *
+ * Returns: as mics_planner_search; MICS_ERR_UNSUPPORTED, logged: no such training has local steps.
+ */
+mics_status mics_planner_local(const mics_planner *planner, const mics_plan_choice *like,
+                               mics_plan_local *local_out);
+
 /* Writes `why` of each: of the first what it wins by and what limits it, of the others where they
  * lose time to it, or what they lack. `best` NULL: nothing fits. Pure. */
 void mics_plan_explain(const mics_planner *planner, const mics_plan_entry *best,
                        mics_plan_entry *entry);
 
-/* Bytes a rank of a choice without making its schedule: equal to the ledger's total where no
- * nothing is compressed and no units share messages, else not above it.
+/* Bytes a rank of a choice without making its schedule: equal to the ledger's total where
+ * nothing is compressed or meets and no units share messages, else not above it.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged; MICS_ERR_MEMORY.
  */

@@ -128,7 +128,8 @@ static mics_status open_planner(mics_memory *memory, const mics_plan_request *re
     planner->sequence = sequence;
     planner->request = *request;
     planner->request.cluster = mics_cluster_on_nodes(&request->cluster, request->nodes);
-    planner->ranks = ranks;
+    planner->world = ranks;
+    planner->ranks = request->outer.every > 0 ? request->outer_ranks : ranks;
     planner->ranks_per_node = mics_cluster_ranks_per_node(&request->cluster);
     planner->available_bytes = request->memory_bytes > 0
                                    ? request->memory_bytes
@@ -192,7 +193,7 @@ mics_status planner_of(mics_planner *planner, int32_t experts, int32_t sequence,
 
 int32_t mics_planner_ranks(const mics_planner *planner)
 {
-    return planner->ranks;
+    return planner->world;
 }
 
 double mics_planner_memory_bytes(const mics_planner *planner)

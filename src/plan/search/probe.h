@@ -100,8 +100,9 @@ struct mics_planner {
     mics_planner *first, *next; // the one of E = S = 1 (there NULL); of others that were asked for
     mics_planner *whole;        // of S = 1, which lists have the same gathers as; there NULL
     mics_simulate_options simulate;
-    int32_t ranks, ranks_per_node;
-    bool mixture; // has units of experts
+    int32_t world, ranks_per_node;
+    int32_t ranks; // of an island of local steps; else all
+    bool mixture;  // has units of experts
     double available_bytes;
     int32_t degrees[MAX_DEGREES]; // that the mesh allows, ascending
     int32_t degree_count;

@@ -323,7 +323,7 @@ static mics_status list_space(search *s)
             continue;
         MICS_TRY(list_shardings(s));
         MICS_TRY(is_long(s, &longer));
-        if ((s->keeps_all || !longer) && batch >= planner->ranks / s->sequence)
+        if ((s->keeps_all || !longer) && batch >= planner->world / s->sequence)
             break;
     }
     return MICS_OK;

@@ -116,7 +116,9 @@ static void add_op(walk *w, const mics_op *op, bool by_columns, bool backward)
             cost.flops /= w->c->p.tensor;
             cost.bytes /= w->c->p.tensor;
         }
-        const double us = work_us(w, &works[i], &cost);
+        const bool gemm_of_experts = op->routes >= 0 && works[i].kind == MICS_WORK_GEMM;
+        const double us = work_us(w, &works[i], &cost) *
+                          (gemm_of_experts ? rival_software(w->planner)->imbalance : 1);
         w->us += us;
         w->gemm_us += works[i].kind == MICS_WORK_GEMM ? us : 0;
     }
@@ -160,18 +162,24 @@ static bool is_cut(const mics_unit *unit, int32_t tensor)
     return false;
 }
 
-// All parameters train (not_modelled_text).
-static bool is_saved(const mics_unit *unit, int32_t tensor)
+// What backward reads of a tensor, as a share of its numbers' bytes: GEMMs in 8 bits keep their own
+// copies of that size (Transformer Engine). All parameters train (not_modelled_text).
+static double saved_share(const walk *w, int32_t tensor)
 {
+    const mics_unit *unit = w->unit;
+    double share = 0;
     for (int32_t o = 0; o < unit->op_count; o++) {
         const mics_op *op = &unit->ops[o];
         const mics_op_def *info = mics_op_def_get(op->kind);
         if ((info->backward_reads_in[0] && op->in[0] == tensor) ||
             (info->backward_reads_in[1] && op->in[1] == tensor) ||
             (info->backward_reads_out && op->out == tensor))
-            return true;
+            share = fmax(share,
+                         w->planner->request.math == MICS_MATH_FP8 && cut_of(op) == MICS_CUT_WEIGHT
+                             ? 0.5
+                             : 1);
     }
-    return false;
+    return share;
 }
 
 // Experts that get tokens of other ranks keep those.
@@ -195,9 +203,8 @@ static void sum_saved(const walk *w, unit_time *time)
     time->saved_bytes = scale * routed_width(w);
     for (int32_t t = 0; t < w->unit->tensor_count; t++) {
         const double width = (double)w->unit->tensors[t].width;
-        if (is_saved(w->unit, t))
-            time->saved_bytes +=
-                scale * width / (cuts_tokens(w->c) || is_cut(w->unit, t) ? parts : 1);
+        time->saved_bytes += saved_share(w, t) * scale * width /
+                             (cuts_tokens(w->c) || is_cut(w->unit, t) ? parts : 1);
     }
 }
 
@@ -244,8 +251,11 @@ static double collectives_us(const walk *w, bool ends, double *compute_us)
     if (products + spread == 0)
         return ends ? once : 0;
     const double gather_us = cuts_tokens(w->c) ? 0 : exchange_gather_us(w->planner, w->c);
-    const double routing =
+    const double exchange_us =
         spread > 0 ? 2 * exchange_experts_us(w->planner, w->c, chosen) + gather_us : 0;
+    const mics_software *software = rival_software(w->planner);
+    const double routing = exchange_us - fmin(software->exchange_hidden * exchange_us, *compute_us);
+    *compute_us += spread > 0 ? software->routing_us : 0;
     const int32_t pairs = (products + 1) / 2;
     return beside_gemms(w, once * pairs, compute_us) + routing;
 }
@@ -349,10 +359,8 @@ void tensor_finish(const mics_planner *planner, const cut *c, stage_times *times
 {
     unit_time *layer = &times->layer;
     times->send_us = exchange_send_us(planner, c);
-    if (!c->recompute)
-        return;
     // What backward begins with.
-    layer->backward_us += layer->forward_us;
-    layer->backward_sum_us += layer->forward_sum_us;
-    layer->flops_backward += layer->flops_forward;
+    layer->backward_us += c->recomputed * layer->forward_us;
+    layer->backward_sum_us += c->recomputed * layer->forward_sum_us;
+    layer->flops_backward += c->recomputed * layer->flops_forward;
 }

@@ -70,6 +70,7 @@ static const char *work_text(mics_step_kind kind)
         [MICS_STEP_REPLICA_SCATTER] = "the second hop",
         [MICS_STEP_REPLICA_GATHER] = "the second hop",
         [MICS_STEP_ALL_TO_ALL] = "all-to-alls",
+        [MICS_STEP_SIZES] = "parameter sync",
         [MICS_STEP_PARAM_SYNC] = "parameter sync",
         [MICS_STEP_NORM] = "the gradient's norm",
         [MICS_STEP_AGREE] = "agreement",
@@ -80,6 +81,7 @@ static const char *work_text(mics_step_kind kind)
         [MICS_STEP_UPDATE] = "the update",
         [MICS_STEP_STORE] = "copies to host memory",
         [MICS_STEP_FETCH] = "copies from host memory",
+        [MICS_STEP_AGREE_WORLD] = "what islands tell each other",
     };
     return (unsigned)kind < MICS_STEP_KINDS ? texts[kind] : "?";
 }
@@ -137,7 +139,7 @@ static void explain_reach(const mics_planner *planner, mics_plan_entry *entry)
         add(entry, "tokens travel to experts on %d ranks%s; ", (int)c->experts,
             c->experts > per_node ? " of several nodes" : "");
     if (planner->request.nodes > 1 && c->sharding.grads <= per_node && c->sharding.grads > 1 &&
-        c->micro_steps > 1)
+        c->micro_steps > 1 && entry->outer.every == 0)
         add(entry, "gradients leave the node once in %d micro-steps; ", (int)c->micro_steps);
     if (c->layered_micro_steps > 1)
         add(entry, "%d micro-steps are layered; ",
@@ -237,7 +239,7 @@ void mics_plan_explain(const mics_planner *planner, const mics_plan_entry *best,
                                                : "there is no cut of this model and batch");
     else if (!entry->fits)
         explain_missing(entry);
-    else if (best == NULL || best == entry)
+    else if (best == NULL || best == entry || entry->outer.every > 0)
         explain_winner(planner, entry);
     else
         explain_loss(planner, best, entry);

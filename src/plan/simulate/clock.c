@@ -18,7 +18,7 @@ static void try_begin(simulator *sim, int stream)
     if (index < 0 || sim->busy[stream])
         return;
     for (int other = 0; other < MICS_STREAMS; other++) {
-        if (sim->done[other] < sim->list->steps[index].wait[other])
+        if (sim->done[other] < waited_step(sim, index, other))
             return;
     }
     const work *w = &sim->table.steps[index];

@@ -8,7 +8,8 @@
 static mics_collective asked(const mics_schedule *schedule, const mics_cluster *cluster,
                              mics_collective_kind kind, mics_group group, double block_bytes)
 {
-    const double threads = (double)schedule->spec.mesh.ranks * schedule->spec.batch.threads;
+    const double threads =
+        (double)mics_mesh_world(&schedule->spec.mesh) * schedule->spec.batch.threads;
     return (mics_collective){.kind = kind,
                              .group = group,
                              .block_bytes = block_bytes,
@@ -19,7 +20,7 @@ static mics_cost_use price(const mics_schedule *schedule, const mics_cluster *cl
                            mics_collective_kind kind, mics_group group, double block_bytes)
 {
     const mics_collective one = asked(schedule, cluster, kind, group, block_bytes);
-    return mics_cost_collective(cluster, schedule->spec.mesh.ranks, &one);
+    return mics_cost_collective(cluster, mics_mesh_world(&schedule->spec.mesh), &one);
 }
 
 static mics_cost_use times(mics_cost_use use, double count)
@@ -45,7 +46,7 @@ static mics_cost_use direct_use(const mics_schedule *schedule, const mics_cluste
     const double chunks = chunk < elems ? ceil((double)elems / (double)chunk) : 1;
     const mics_collective one =
         asked(schedule, cluster, MICS_COLLECTIVE_SEND, group, (double)step->block_bytes / chunks);
-    return times(mics_cost_direct(cluster, schedule->spec.mesh.ranks, &one), chunks);
+    return times(mics_cost_direct(cluster, mics_mesh_world(&schedule->spec.mesh), &one), chunks);
 }
 
 // ---- what the thread does beside ----
@@ -112,10 +113,34 @@ static bool is_all_reduce(const mics_schedule *schedule, const mics_step *step)
            step->stage != MICS_STAGE_INTRA;
 }
 
+// Coded changes of bf16 numbers. Bits of each: the entropy of an Adam step at a rate of 3e-4 on trained
+// weights, some 2, and what a coder adds (assumed; bench/cloud/delta.sh counts them). Bytes of numbers
+// that a core codes or decodes in a second: the least that is asked of the coder.
+static const double DELTA_BITS = 3, DELTA_BYTES_PER_S = 0.5e9;
+
+double mics_simulate_delta_bytes(int64_t elems)
+{
+    return (double)elems * DELTA_BITS / 8;
+}
+
+// What coding one block, or decoding those of the others, adds to its step.
+static void add_coding(const mics_step *step, mics_group group, mics_cost_use *use)
+{
+    const mics_step *sync = step->kind == MICS_STEP_SIZES ? step + 1 : step;
+    const double blocks = step->kind == MICS_STEP_SIZES ? 1 : group.size - 1;
+    if (!sync->coded)
+        return;
+    const double us = blocks * 2 * (double)sync->block_elems / DELTA_BYTES_PER_S * 1e6;
+    use->us += us;
+    use->beside_us += us;
+    use->core_us += us;
+}
+
 static mics_cost_use exchanges_use(const mics_schedule *schedule, const mics_cluster *cluster,
                                    const mics_step *step, mics_group group, bool trees)
 {
-    const double block_bytes = (double)step->block_bytes;
+    const double block_bytes =
+        step->coded ? mics_simulate_delta_bytes(step->block_elems) : (double)step->block_bytes;
     if (step->algorithm == MICS_ALGORITHM_DOUBLING || step->algorithm == MICS_ALGORITHM_SHARED)
         return price(schedule, cluster, MICS_COLLECTIVE_ALL_GATHER_DOUBLING, group, block_bytes);
     if (step->algorithm == MICS_ALGORITHM_DIRECT)
@@ -148,5 +173,6 @@ mics_cost_use collective_use(const mics_schedule *schedule, const mics_cluster *
         mics_mesh_group(&schedule->spec.mesh, step->axis, mics_step_scope(step), 0);
     mics_cost_use use = exchanges_use(schedule, cluster, step, group, options->trees);
     add_local(cluster, local_bytes(schedule, step, group), &use);
+    add_coding(step, group, &use);
     return use;
 }

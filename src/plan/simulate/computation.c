@@ -216,6 +216,30 @@ double momentum_us(const mics_schedule *schedule, const mics_cluster *cluster, i
     return mics_cost_op_us(cluster, &op, NULL);
 }
 
+// What a rank reads and writes of a unit that meets, bytes: the change of its 1 / ranks, the outer step
+// on its 1 / world, the adoption by its optimizer shard. Of a state only that and the message.
+double meeting_us(const mics_schedule *schedule, const mics_cluster *cluster, const mics_step *step)
+{
+    const double elems = (double)schedule->padded_elems[step->unit];
+    const double ranks = mics_schedule_unit_ranks(schedule, step->unit);
+    const bool rounds = schedule->spec.outer.dtype != MICS_COMM_FP32;
+    const bool mixed = schedule->spec.precision == MICS_PRECISION_MIXED;
+    double floats = 2, share = schedule->sharding[step->unit].optimizer;
+    if (step->kind == MICS_STEP_MEET_CHANGE) {
+        share = ranks;
+        floats = step->state > 0 ? 2 : 3 + rounds;
+    } else if (step->kind == MICS_STEP_MEET_UPDATE) {
+        share = ranks * schedule->spec.mesh.islands;
+        floats = step->state > 0 ? 2 : 4 + rounds;
+    } else if (step->state == 0) {
+        floats = mixed ? 4.5 : 4;
+    }
+    const mics_cost_op op = {.kind = MICS_COST_UPDATE,
+                             .math = MICS_MATH_FP32,
+                             .bytes = floats * sizeof(float) * elems / share};
+    return mics_cost_op_us(cluster, &op, NULL);
+}
+
 // Where it is deferred, the gradients that it takes are summed before it, for replicas to compare.
 double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit)
 {

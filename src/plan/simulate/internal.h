@@ -47,6 +47,8 @@ double momentum_us(const mics_schedule *schedule, const mics_cluster *cluster, i
 double orthogonalise_us(const mics_schedule *schedule, const mics_cluster *cluster, mics_math math,
                         int32_t unit);
 double update_us(const mics_schedule *schedule, const mics_cluster *cluster, int32_t unit);
+double meeting_us(const mics_schedule *schedule, const mics_cluster *cluster,
+                  const mics_step *step);
 
 /* What a collective of the schedule takes, with the packing and adding that its thread does. */
 mics_cost_use collective_use(const mics_schedule *schedule, const mics_cluster *cluster,
@@ -72,9 +74,11 @@ typedef struct simulator {
     const mics_cluster *cluster;
     const mics_simulate_options *options;
     work_table table;
-    int32_t *following, *previous; // by step: neighbours on its stream; -1: none
-    int32_t next[MICS_STREAMS];    // step that the stream is in, or before; -1: at its end
-    int32_t done[MICS_STREAMS];    // newest step done; -1: none
+    int64_t number;                // of the training step: says which steps run
+    int32_t *following, *previous; // by step that runs: neighbours on its stream; -1: none
+    int32_t *runs; // by step: itself, or the newest before it on its stream that runs; -1: none
+    int32_t next[MICS_STREAMS]; // step that the stream is in, or before; -1: at its end
+    int32_t done[MICS_STREAMS]; // newest step done; -1: none
     bool busy[MICS_STREAMS];
     job jobs[MICS_STREAMS]; // under way; behind them those that have just ended
     int32_t job_count;
@@ -83,6 +87,19 @@ typedef struct simulator {
     double now_us;
     mics_step_time *times; // by step
 } simulator;
+
+/* Whether a step of the list runs. */
+static inline bool step_runs(const simulator *sim, int32_t index)
+{
+    return sim->runs[index] == index;
+}
+
+/* The step on a stream that another waits for, of those that run; -1: none. */
+static inline int32_t waited_step(const simulator *sim, int32_t index, int stream)
+{
+    const int32_t step = sim->list->steps[index].wait[stream];
+    return step >= 0 ? sim->runs[step] : -1;
+}
 
 /* Runs the list; the simulator is filled but for jobs.
  *

@@ -36,6 +36,8 @@ static void sum_steps(const simulator *sim, mics_simulation *result)
     for (int i = 0; i < MICS_STEP_KINDS * MICS_STAGES; i++)
         result->kinds[i / MICS_STAGES][i % MICS_STAGES].tier = -1;
     for (int32_t i = 0; i < sim->list->count; i++) {
+        if (!step_runs(sim, i))
+            continue;
         const mics_step *step = &sim->list->steps[i];
         const work *w = &sim->table.steps[i];
         const mics_step_time t = sim->times[i];
@@ -72,11 +74,12 @@ static void sum_exposed(const simulator *sim, mics_simulation *result)
     double now_us = 0;
     for (int32_t i = 0; i < sim->list->count; i++) {
         const mics_step *step = &sim->list->steps[i];
-        if (!mics_step_is_compute(step))
+        if (!mics_step_is_compute(step) || !step_runs(sim, i))
             continue;
         for (int stream = 0; stream < MICS_STREAMS; stream++) {
-            if (step->wait[stream] >= 0)
-                add_exposed(sim, result, step->wait[stream], &now_us);
+            const int32_t waited = waited_step(sim, i, stream);
+            if (waited >= 0)
+                add_exposed(sim, result, waited, &now_us);
         }
         now_us = sim->times[i].end_us;
     }
@@ -92,7 +95,7 @@ static int32_t latest_before(const simulator *sim, int32_t index)
 {
     int32_t latest = sim->previous[index];
     for (int stream = 0; stream < MICS_STREAMS; stream++) {
-        const int32_t waited = sim->list->steps[index].wait[stream];
+        const int32_t waited = waited_step(sim, index, stream);
         if (waited >= 0 && (latest < 0 || sim->times[waited].end_us > sim->times[latest].end_us))
             latest = waited;
     }
@@ -115,6 +118,7 @@ void fill_result(const simulator *sim, mics_simulation *result)
     result->step_us = sim->times[last_step(sim)].end_us + result->overhead_us;
     result->flops = mics_schedule_flops(sim->schedule, MICS_PHASE_TRAIN);
     result->sent = mics_schedule_all_bytes(sim->schedule, MICS_PHASE_TRAIN);
+    result->met = mics_schedule_meeting_bytes(sim->schedule);
 }
 
 mics_part mics_part_of(mics_step_kind kind)
@@ -136,10 +140,19 @@ mics_part mics_part_of(mics_step_kind kind)
     case MICS_STEP_STORE:
     case MICS_STEP_FETCH:
         return MICS_PART_COPY;
+    case MICS_STEP_SIZES:
     case MICS_STEP_PARAM_SYNC:
     case MICS_STEP_MOMENTUM_TO_OWNERS:
     case MICS_STEP_MOMENTUM_BACK:
         return MICS_PART_PARAM_SYNC;
+    case MICS_STEP_AGREE_WORLD:
+    case MICS_STEP_MEET_CHANGE:
+    case MICS_STEP_MEET_SCATTER:
+    case MICS_STEP_MEET_UPDATE:
+    case MICS_STEP_MEET_GATHER:
+    case MICS_STEP_MEET_SPREAD:
+    case MICS_STEP_MEET_ADOPT:
+        return MICS_PART_MEETING;
     default:
         return MICS_PART_UPDATE;
     }

@@ -46,7 +46,7 @@ static double compute_rate(const simulator *sim)
 // Threads of a job that want cores, on all ranks that it stands for.
 static double threads_of(const simulator *sim, const job *j)
 {
-    const double ranks = sim->schedule->spec.mesh.ranks;
+    const double ranks = mics_mesh_world(&sim->schedule->spec.mesh);
     return j->collective < 0 ? ranks * sim->schedule->spec.batch.threads : ranks;
 }
 

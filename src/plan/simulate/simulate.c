@@ -20,13 +20,14 @@ static mics_status check_cluster(const mics_schedule *schedule, const mics_clust
             MICS_ERR_INVALID,
             "the schedule has %d ranks a node, and cluster %s %d: lay the mesh out for "
             "%d nodes of %d",
-            (int)mesh->ranks_per_node, cluster->name, (int)per_node, (int)(mesh->ranks / per_node),
-            (int)per_node);
-    return mics_cluster_ranks(cluster, mesh->ranks / per_node, &ranks);
+            (int)mesh->ranks_per_node, cluster->name, (int)per_node,
+            (int)(mics_mesh_world(mesh) / per_node), (int)per_node);
+    return mics_cluster_ranks(cluster, mics_mesh_world(mesh) / per_node, &ranks);
 }
 
 // ---- what a simulation needs ----
 
+// Streams pass over what is not due.
 static void link_steps(simulator *sim)
 {
     int32_t newest[MICS_STREAMS];
@@ -34,6 +35,10 @@ static void link_steps(simulator *sim)
         sim->next[stream] = sim->done[stream] = newest[stream] = -1;
     for (int32_t i = 0; i < sim->list->count; i++) {
         const mics_stream stream = sim->list->steps[i].stream;
+        sim->runs[i] = newest[stream];
+        if (!mics_step_is_due(&sim->list->steps[i], sim->number))
+            continue;
+        sim->runs[i] = i;
         sim->previous[i] = newest[stream];
         sim->following[i] = -1;
         if (newest[stream] >= 0)
@@ -48,9 +53,10 @@ static mics_status open_simulator(simulator *sim)
 {
     const size_t steps = (size_t)sim->list->count;
     void *block = NULL;
-    MICS_TRY(mics_alloc(sim->memory, MICS_MEM_HOST, 2 * steps * sizeof(int32_t), &block));
+    MICS_TRY(mics_alloc(sim->memory, MICS_MEM_HOST, 3 * steps * sizeof(int32_t), &block));
     sim->following = block;
     sim->previous = sim->following + steps;
+    sim->runs = sim->previous + steps;
     link_steps(sim);
     MICS_TRY(mics_alloc(sim->memory, MICS_MEM_HOST, steps * sizeof(mics_step_time), &block));
     sim->times = block;
@@ -69,6 +75,7 @@ mics_status mics_simulate(mics_memory *memory, const mics_schedule *schedule,
                      .list = &schedule->lists[MICS_PHASE_TRAIN],
                      .cluster = cluster,
                      .options = options != NULL ? options : &none};
+    sim.number = sim.options->number > 0 ? sim.options->number : 1;
     mics_simulation *simulation = NULL;
     mics_status status = MICS_OK;
     void *block = NULL;

@@ -22,6 +22,9 @@
 //               links slow it.
 //
 // Ranks do the same in the same order, so one stands for all.
+//
+// With local steps the list has steps of meetings, which run in some of its training steps. One
+// simulation is of one training step; a period is the mean of all that it has (period.c).
 #pragma once
 
 #include "mics/core/schedule.h"
@@ -44,6 +47,7 @@ typedef struct mics_simulate_options {
     // is not known, and filled in. For schedules of the same model, batch, precision and recompute
     // that have the same units' gradients sharded.
     double *pass_us;
+    int64_t number; // of the training step, whose meetings run; 0: one in which nothing meets
 } mics_simulate_options;
 
 // What the steps of a kind belong to.
@@ -56,6 +60,7 @@ typedef enum mics_part {
     MICS_PART_COPY,        // of activations to host memory, and back
     MICS_PART_PARAM_SYNC,  // and what is sent of momentum
     MICS_PART_UPDATE,      // norm, agreement, update
+    MICS_PART_MEETING,     // of islands, with what they tell each other of each step
     MICS_PARTS
 } mics_part;
 
@@ -80,12 +85,13 @@ typedef struct mics_simulation {
     double stream_us[MICS_STREAMS]; // that each stream is busy
     mics_simulated_kind kinds[MICS_STEP_KINDS][MICS_STAGES];
 
-    double flops;                          // of one rank, recomputation included
-    mics_bytes sent;                       // by all ranks; equals mics_schedule_all_bytes
+    double flops;    // of one rank, recomputation included
+    mics_bytes sent; // by all ranks; equals mics_schedule_all_bytes
+    mics_bytes met;  // in the meetings of a period; equals mics_schedule_meeting_bytes
     double tier_bytes[MICS_CLUSTER_TIERS]; // through the busiest link of each tier, one way
 
     int32_t steps;         // of the list
-    mics_step_time *times; // by step; the list begins at 0
+    mics_step_time *times; // by step; the list begins at 0; zeros of those that do not run
     mics_memory *memory;
 } mics_simulation;
 
@@ -110,5 +116,25 @@ mics_status mics_simulate(mics_memory *memory, const mics_schedule *schedule,
                           mics_simulation **simulation_out);
 void mics_simulation_close(mics_simulation *simulation);
 
+/* The mean of a period of local steps: simulates a training step in which nothing meets, and each one
+ * that differs. Without local steps it is mics_simulate.
+ *
+ * Of the mean `times` is NULL, and 0 what is not a sum: steps, tiers and limits. `options->number` does
+ * not count.
+ * Needs:   as mics_simulate.
+ * Returns: as mics_simulate.
+ * Owns:    as mics_simulate.
+ */
+mics_status mics_simulate_period(mics_memory *memory, const mics_schedule *schedule,
+                                 const mics_cluster *cluster, const mics_simulate_options *options,
+                                 mics_simulation **mean_out);
+
 /* The part that a kind of step belongs to.   Needs: a valid kind. */
 mics_part mics_part_of(mics_step_kind kind);
+
+/* Bytes that so many bf16 numbers are taken to need in a parameter sync that sends changes
+ * (mics_schedule_spec.delta_sync). Pure.
+ *
+ * Needs:   elems >= 0.
+ */
+double mics_simulate_delta_bytes(int64_t elems);

@@ -74,6 +74,10 @@ static double computation_us(pricing *p, const mics_step *step)
         return momentum_us(p->schedule, p->cluster, step->unit);
     case MICS_STEP_ORTHOGONALISE:
         return orthogonalise_us(p->schedule, p->cluster, p->options->math, step->unit);
+    case MICS_STEP_MEET_CHANGE:
+    case MICS_STEP_MEET_UPDATE:
+    case MICS_STEP_MEET_ADOPT:
+        return meeting_us(p->schedule, p->cluster, step);
     default: // UPDATE
         return update_us(p->schedule, p->cluster, step->unit);
     }
@@ -131,7 +135,9 @@ static mics_status find_collective(pricing *p, const mics_step *step, int32_t *i
         return find_exchange(p, step, index_out);
     const int32_t unit = step->unit < 0 ? 0 : step->unit;
     const int32_t which = (int32_t)step->kind * MICS_STAGES + (int32_t)step->stage;
+    int32_t other = -1; // of states that meet, which may travel otherwise than what they are of
     int32_t *known = &p->known[(int64_t)which * p->schedule->spec.model->unit_count + unit];
+    known = step->state > 0 ? &other : known;
     if (*known < 0) {
         const mics_step *last = p->last_step[which];
         if (last != NULL && alike(last, step))

@@ -38,8 +38,10 @@ void run_best_count(run_best_record *best, const mics_run *run, int64_t step, do
     const bool due = step > 0 && (step % run->validate_every == 0 || step == run->steps);
     if (!due || step == best->newest)
         return;
+    const bool same = run->outer.every > 0 && loss == best->last; // islands have not met since
     best->newest = step;
-    best->since++;
+    best->last = loss;
+    best->since += !same;
     if (isnan(loss) || (best->step > 0 && !(loss < best->loss)))
         return;
     best->step = step;

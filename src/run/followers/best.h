@@ -14,9 +14,10 @@
 // What a run has found so far.
 typedef struct run_best_record {
     int64_t newest; // step of the newest evaluation; 0: none yet
+    double last;    // its loss
     int64_t step;   // of the lowest loss; 0: there is none
     double loss;    // that
-    int64_t since;  // evaluations behind it
+    int64_t since;  // evaluations behind it; of local steps those of parameters that had changed
 } run_best_record;
 
 typedef struct run_best {

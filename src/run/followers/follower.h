@@ -26,6 +26,7 @@ typedef struct run_step {
     double copy_us;               // and in this one, until the copy was made
     double behind_us;             // and behind it: the next one's save_us
     double reported_us;           // taken to report it: the next step's
+    bool meets;                   // all units of several islands met behind it
     bool compared;                // replicas agree on its state
     bool validated;               // there is a validation loss
     double validation_loss;

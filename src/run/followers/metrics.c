@@ -65,31 +65,97 @@ static mics_bytes left_over(const run_context *context,
     return sum;
 }
 
+// What a rank sends in the meetings that are due in training step `number`; 0: of all units, once.
+static mics_bytes met_by(const mics_schedule *schedule, int64_t number, int32_t rank)
+{
+    const mics_step_list *list = &schedule->lists[MICS_PHASE_TRAIN];
+    mics_bytes sum = {0, 0};
+    for (int32_t i = 0; i < list->count; i++) {
+        const mics_step *step = &list->steps[i];
+        if (mics_step_meets(step) &&
+            (number > 0 ? mics_step_is_due(step, number) : step->state == 0))
+            add_bytes(&sum, 1, mics_schedule_step_bytes(schedule, step, rank));
+    }
+    return sum;
+}
+
+// The meetings of a step: in its own list, and in what completed it.
+typedef struct meetings {
+    mics_bytes step, completed;
+} meetings;
+
+// Those of the list that follows may be done ahead of it (mics_engine_complete).
+static meetings meetings_of(const run_metrics *self, const run_step *at, int32_t rank)
+{
+    const run_context *context = self->context;
+    const mics_schedule *schedule = context->job->schedule;
+    meetings met = {{0, 0}, {0, 0}};
+    if (run_job_islands(context->job) == 1)
+        return met;
+    const int64_t done = *mics_engine_outer_state(context->engine).met;
+    if (self->met < at->number)
+        met.step = met_by(schedule, at->number, rank);
+    if (done > at->number && schedule->spec.outer.overlap_steps == 0)
+        met.completed = met_by(schedule, at->number + 1, rank);
+    if (at->meets)
+        add_bytes(&met.completed, 1, met_by(schedule, 0, rank));
+    return met;
+}
+
+// What each completion sends.
+static mics_bytes each_completion(const run_context *context,
+                                  mics_bytes (*sent)(const run_context *context,
+                                                     mics_step_kind kind))
+{
+    mics_bytes sum = sent(context, MICS_STEP_PARAM_SYNC);
+    add_bytes(&sum, 1, sent(context, MICS_STEP_SIZES));
+    add_bytes(&sum, 1, sent(context, MICS_STEP_AGREE_WORLD));
+    return sum;
+}
+
 // What this rank sent must be what the schedule says it sends. Each rank checks its own share, so
 // the schedule's total over all ranks is a measured one, without a message to gather it. A step
 // that has nothing to complete sends none of what is left over.
-static mics_status check_sent(const run_context *context, const run_step *at)
+static mics_status check_sent(const run_metrics *self, const run_step *at)
 {
+    const run_context *context = self->context;
     const mics_completions *done = &at->completions;
     const mics_bytes gathers = left_over(context, kind_sent);
-    mics_bytes completed = {0, 0},
+    const meetings met = meetings_of(self, at, context->rank->comm->rank);
+    mics_bytes completed = met.completed,
                step = mics_schedule_rank_bytes(context->job->schedule, MICS_PHASE_TRAIN,
                                                context->rank->comm->rank);
     add_bytes(&step, at->result.completes ? 0 : -1, gathers);
+    add_bytes(&step, 1, met.step);
+    add_bytes(&step, -1, at->result.unsent);
     add_bytes(&completed, done->updates, gathers);
-    add_bytes(&completed, done->count, kind_sent(context, MICS_STEP_PARAM_SYNC));
+    add_bytes(&completed, done->count, each_completion(context, kind_sent));
+    add_bytes(&completed, -1, done->unsent);
     MICS_TRY(check_bytes("a step", at->result.sent, step));
     return check_bytes("completions of steps", done->sent, completed);
 }
 
-// What all ranks sent in the step, and in completions since the one before.
-static mics_bytes sent_by_all(const run_context *context, const run_step *at)
+// What all ranks sent in the step, and in completions since the one before; *met_out: of that in
+// meetings.
+static mics_bytes sent_by_all(const run_metrics *self, const run_step *at, mics_bytes *met_out)
 {
+    const run_context *context = self->context;
     const mics_completions *done = &at->completions;
     mics_bytes sum = mics_schedule_all_bytes(context->job->schedule, MICS_PHASE_TRAIN);
+    *met_out = (mics_bytes){0, 0};
+    for (int32_t rank = 0; rank < context->rank->comm->ranks; rank++) {
+        if (rank > 0 && met_out->intra + met_out->inter == 0)
+            break; // no unit met
+        const meetings met = meetings_of(self, at, rank);
+        add_bytes(met_out, 1, met.step);
+        add_bytes(met_out, 1, met.completed);
+    }
+    add_bytes(&sum, 1, *met_out);
     add_bytes(&sum, (at->result.completes ? 0 : -1) + done->updates,
               left_over(context, kind_sent_by_all));
-    add_bytes(&sum, done->count, kind_sent_by_all(context, MICS_STEP_PARAM_SYNC));
+    add_bytes(&sum, done->count, each_completion(context, kind_sent_by_all));
+    add_bytes(&sum, -1, at->result.unsent_by_all);
+    add_bytes(&sum, -1, done->unsent_by_all);
     return sum;
 }
 
@@ -105,16 +171,19 @@ static double utilisation(const run_context *context, double tokens_per_s)
 }
 
 // Nothing hides what is completed behind the step: that counts as the second hop's, or where no
-// update is due as the parameter sync that it is.
-static void fill_exposed(const run_step *at, bool defers, mics_metrics *metrics)
+// update is due as the parameter sync that it is; of several islands as theirs.
+static void fill_exposed(const run_step *at, const mics_schedule *schedule, mics_metrics *metrics)
 {
     const run_exposed exposed = run_exposed_sum(at->result.exposed_us);
+    const bool several = schedule->spec.mesh.islands > 1;
+    const bool defers = !several && mics_schedule_defers(schedule);
     metrics->exposed_comm_ms = (at->result.exposed_comm_us + at->complete_us) / 1e3;
-    metrics->exposed_gather_ms = (exposed.gather + (defers ? 0 : at->complete_us)) / 1e3;
+    metrics->exposed_gather_ms = (exposed.gather + (defers || several ? 0 : at->complete_us)) / 1e3;
     metrics->exposed_reduce_ms = exposed.reduce / 1e3;
     metrics->exposed_second_hop_ms = (exposed.second_hop + (defers ? at->complete_us : 0)) / 1e3;
     metrics->exposed_agree_ms = exposed.agree / 1e3;
     metrics->exposed_copy_ms = exposed.copy / 1e3;
+    metrics->islands.exposed_meeting_ms = (exposed.meeting + (several ? at->complete_us : 0)) / 1e3;
 }
 
 static void fill_router(const double sums[MICS_ROUTER_SUMS], mics_router_metrics *router)
@@ -140,42 +209,88 @@ void run_metrics_fill_pairs(const mics_run *run, const double sums[MICS_PREFEREN
                                   .logps_rejected = sums[MICS_PREFERENCE_REJECTED_LOGP] / pairs};
 }
 
-static void report(const run_context *context, const run_step *at)
+// Completes a row and writes it.
+static void write_row(const run_context *context, const mics_world_result *world,
+                      mics_metrics *metrics)
 {
     const mics_job *job = context->job;
+    metrics->loss = world->loss;
+    metrics->grad_norm = world->grad_norm;
+    metrics->memory_peak_bytes = world->memory_peak_bytes;
+    metrics->islands.updated = world->updated;
+    fill_router(world->router_sums, &metrics->router);
+    run_metrics_fill_pairs(job->run, world->preference_sums, (double)world->counted,
+                           &metrics->preference);
+    run_reports_step(context->reports, metrics);
+    if (job->callbacks.step != NULL)
+        job->callbacks.step(job->callbacks.ctx, metrics);
+    if (metrics->islands.updated < metrics->islands.islands)
+        run_job_note(job,
+                     "step %lld is left out in %d of %d islands: no token counts, or its loss "
+                     "is a spike",
+                     (long long)metrics->step, (int)(metrics->islands.islands - world->updated),
+                     (int)metrics->islands.islands);
+}
+
+static void note_left_out(const run_context *context, const run_step *at)
+{
+    const mics_job *job = context->job;
+    if (at->result.skipped)
+        run_job_note(job, "step %lld is left out: gradients overflowed fp16 at loss scale %g",
+                     (long long)at->number, at->result.loss_scale);
+    if (at->result.verdict == MICS_VERDICT_EMPTY)
+        run_job_note(job, "step %lld is left out: no token of its batch counts",
+                     (long long)at->number);
+}
+
+// The row of the step before, as soon as its numbers are those of all islands.
+static void write_waiting(run_metrics *self)
+{
+    const mics_world_result *world = mics_engine_world(self->context->engine);
+    if (!self->waits || world->step != self->row.step)
+        return;
+    write_row(self->context, world, &self->row);
+    self->waits = false;
+}
+
+// But for what all islands know alone.
+static mics_metrics row_of(const run_metrics *self, const run_step *at)
+{
+    const run_context *context = self->context;
+    const mics_job *job = context->job;
     const mics_run *run = job->run;
-    const mics_step_result *result = &at->result;
     const int64_t tokens = run->global_batch * mics_run_sequences_each(run) * run_job_sequence(job);
-    const mics_bytes sent = sent_by_all(context, at);
+    mics_bytes met;
+    const mics_bytes sent = sent_by_all(self, at, &met);
     mics_metrics metrics = {
         .step = at->number,
         .steps = run->steps,
         .phase = run->phase_count > 0 ? run->phase + 1 : 0,
-        .loss = result->loss,
         .lr = at->lr,
-        .grad_norm = result->grad_norm,
         .tokens = run_job_position(job, at->number).tokens,
         .tokens_per_s = (double)tokens * 1e6 / at->taken_us,
         .step_ms = at->taken_us / 1e3,
         .mfu = utilisation(context, (double)tokens * 1e6 / at->taken_us),
-        .memory_peak_bytes = result->memory_peak_bytes,
         .sent_intra_bytes = sent.intra,
         .sent_inter_bytes = sent.inter,
         .save_ms = (at->save_us + at->copy_us) / 1e3,
     };
-    fill_exposed(at, mics_schedule_defers(job->schedule), &metrics);
-    fill_router(result->router_sums, &metrics.router);
-    run_metrics_fill_pairs(run, result->preference_sums, (double)result->counted,
-                           &metrics.preference);
-    run_reports_step(context->reports, &metrics);
-    if (job->callbacks.step != NULL)
-        job->callbacks.step(job->callbacks.ctx, &metrics);
-    if (result->skipped)
-        run_job_note(job, "step %lld is left out: gradients overflowed fp16 at loss scale %g",
-                     (long long)at->number, result->loss_scale);
-    if (result->verdict == MICS_VERDICT_EMPTY)
-        run_job_note(job, "step %lld is left out: no token of its batch counts",
-                     (long long)at->number);
+    if (run_job_islands(job) > 1)
+        metrics.islands = (mics_island_metrics){.islands = run_job_islands(job),
+                                                .meeting_intra_bytes = met.intra,
+                                                .meeting_inter_bytes = met.inter};
+    fill_exposed(at, job->schedule, &metrics);
+    return metrics;
+}
+
+// One island knows all of its step, and several do where it is completed.
+static void report(run_metrics *self, const run_step *at)
+{
+    self->row = row_of(self, at);
+    self->waits = true;
+    write_waiting(self);
+    if (run_job_islands(self->context->job) == 1)
+        note_left_out(self->context, at);
 }
 
 // ---- the follower ----
@@ -191,15 +306,31 @@ static mics_status open_metrics(void *state, const run_context *context, void *m
                                   : MICS_OK;
 }
 
+static void before_step(void *state)
+{
+    run_metrics *self = state;
+    const mics_outer_state outer = mics_engine_outer_state(self->context->engine);
+    self->met = outer.met != NULL ? *outer.met : 0;
+}
+
+// Also where the step is held or fails, and the run ends with the one before.
+static mics_status end_step(void *state, const run_step *step, mics_status status)
+{
+    (void)step;
+    write_waiting(state);
+    return status;
+}
+
 static mics_status after_step(void *state, run_step *step)
 {
-    const run_context *context = ((run_metrics *)state)->context;
+    run_metrics *self = state;
+    const run_context *context = self->context;
     const double begin_us = mics_clock_us();
     if (step->begins)
         return MICS_OK;
-    MICS_TRY(check_sent(context, step));
+    MICS_TRY(check_sent(self, step));
     if (run_reports_opened(context->reports))
-        report(context, step);
+        report(self, step);
     step->reported_us = mics_clock_us() - begin_us;
     return MICS_OK;
 }
@@ -220,6 +351,8 @@ static mics_status close_metrics(void *state)
 
 const run_follower run_metrics_follower = {.name = "metrics",
                                            .open = open_metrics,
+                                           .before_step = before_step,
+                                           .end_step = end_step,
                                            .after_step = after_step,
                                            .rewind = rewind_metrics,
                                            .close = close_metrics};

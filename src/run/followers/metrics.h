@@ -12,4 +12,7 @@ void run_metrics_fill_pairs(const mics_run *run, const double sums[MICS_PREFEREN
 
 typedef struct run_metrics {
     const run_context *context;
+    mics_metrics row; // the newest; it waits to be written until all islands' numbers are known
+    bool waits;
+    int64_t met; // as the step began: the newest one whose meetings were done
 } run_metrics;

@@ -37,6 +37,7 @@ static void end_save(run_saving *self, run_save *save, bool failed)
     const int64_t step = save->step;
     run_saver_end(save, failed);
     run_progress_end_save(self->context->progress, step, !failed);
+    mics_engine_sync_whole(self->context->engine);
     if (failed)
         return;
     self->prune_due = step;

@@ -5,35 +5,77 @@
 #include "run/followers/metrics.h"
 #include "run/followers/saving.h"
 #include <math.h>
+#include <string.h>
 
-mics_status run_validation_find_loss(run_validation *self, double *loss_out)
+// Of an evaluation.
+typedef struct evaluated {
+    double sum, counted; // loss of all that counts, and how much that is
+    double sums[MICS_PREFERENCE_SUMS];
+} evaluated;
+
+static void add(evaluated *all, const evaluated *part)
+{
+    all->sum += part->sum;
+    all->counted += part->counted;
+    for (int i = 0; i < MICS_PREFERENCE_SUMS; i++)
+        all->sums[i] += part->sums[i];
+}
+
+// Each island has evaluated sequences of its own.
+static mics_status add_islands(const run_context *context, evaluated *found)
+{
+    const mics_mesh *mesh = &context->job->schedule->spec.mesh;
+    run_rank *rank = context->rank;
+    evaluated *all = NULL, sum = {.sum = 0};
+    if (mesh->islands == 1)
+        return MICS_OK;
+    MICS_TRY(MICS_NEW(rank->memory, rank->comm->ranks, &all));
+    all[rank->comm->rank] = *found;
+    const mics_status status = run_rank_gather(rank, all, sizeof *all);
+    for (int32_t island = 0; island < mesh->islands; island++)
+        add(&sum, &all[island * mesh->ranks]);
+    mics_free(rank->memory, all);
+    *found = sum;
+    return status;
+}
+
+static mics_status evaluate(run_validation *self, evaluated *found)
 {
     const run_context *context = self->context;
     const mics_run *run = context->job->run;
     const int64_t end = run->validation_batches * run->global_batch;
     const int64_t samples = run->micro_batch * run_job_data_ranks(context->job);
-    double sum = 0, counted = 0, sums[MICS_PREFERENCE_SUMS] = {0};
     for (int64_t first = 0; first < end; first += samples) {
         mics_step_result result;
         const mics_batch_source source =
             run_batches_at(&self->batches, &context->job->validation_samples, first, end);
         MICS_TRY(mics_engine_eval(context->engine, &source, &result));
-        sum += result.counted > 0 ? result.loss * (double)result.counted : 0;
-        counted += (double)result.counted;
-        for (int i = 0; i < MICS_PREFERENCE_SUMS; i++)
-            sums[i] += result.preference_sums[i];
+        evaluated batch = {.sum = result.counted > 0 ? result.loss * (double)result.counted : 0,
+                           .counted = (double)result.counted};
+        memcpy(batch.sums, result.preference_sums, sizeof batch.sums);
+        add(found, &batch);
     }
+    return add_islands(context, found);
+}
+
+mics_status run_validation_find_loss(run_validation *self, double *loss_out)
+{
+    const run_context *context = self->context;
+    evaluated found = {.sum = 0};
+    MICS_TRY(mics_engine_swap_agreed(context->engine)); // what islands agreed on is evaluated
+    MICS_TRY(evaluate(self, &found));
+    MICS_TRY(mics_engine_swap_agreed(context->engine));
     bool unreadable = false; // on any rank, which has said why
     MICS_TRY(mics_engine_any(context->engine, self->batches.gave_up, &unreadable));
     if (unreadable)
         return MICS_ERR_IO;
-    if (counted == 0)
+    if (found.counted == 0)
         return mics_fail(MICS_ERR_INVALID, "data.validation: no token counts: %s",
                          context->job->chats != NULL
                              ? "no answer begins within data.sequence_length"
                              : "all are special tokens, which are not hidden");
-    *loss_out = sum / counted;
-    run_metrics_fill_pairs(run, sums, counted, &self->pairs_last);
+    *loss_out = found.sum / found.counted;
+    run_metrics_fill_pairs(context->job->run, found.sums, found.counted, &self->pairs_last);
     return MICS_OK;
 }
 

@@ -170,9 +170,13 @@ static void tidy(const run_context *context)
                               job->world->ranks_here / run_world_node_ranks(job->world));
 }
 
+// Islands have losses of their own, and a copy has the same manifest on all nodes.
 static mics_status commit_between_steps(run_save *save)
 {
+    mics_checkpoint_losses *recent = &save->meta.recent;
     MICS_TRY(gather_reports(save));
+    if (save->meta.outer.islands > 1)
+        MICS_TRY(mics_comm_broadcast(save->saver->context->rank->comm, 0, recent, sizeof *recent));
     if (save->copy.keep.to >= 0) {
         MICS_TRY(send_to_partner(save));
         MICS_TRY(gather_reports(save));

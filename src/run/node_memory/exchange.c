@@ -14,7 +14,7 @@ mics_status run_exchange_files(run_exchange *self, int64_t bytes)
     const run_exchange_end *out = &self->out, *in = &self->in;
     self->exchange.send = self->pieces;
     self->exchange.recv = (char *)self->pieces + RUN_EXCHANGE_PIECE_BYTES;
-    for (int64_t at = 0; at < bytes; at += RUN_EXCHANGE_PIECE_BYTES) {
+    for (int64_t at = self->begin; at < bytes; at += RUN_EXCHANGE_PIECE_BYTES) {
         const int64_t end = min_of(bytes, at + RUN_EXCHANGE_PIECE_BYTES);
         const int64_t sent = min_of(end, out->bytes) - at, kept = min_of(end, in->bytes) - at;
         if (self->local == MICS_OK && sent > 0)

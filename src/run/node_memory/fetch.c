@@ -8,46 +8,67 @@
 #include "run/job.h"
 #include <string.h>
 
-// Which rank files the ranks of each node need: needs[node * files + file].
+enum { NEEDS_OWN = 1, NEEDS_AGREED = 2 };
+
+// Which rank files the ranks of each node need, and what of them: needs[node * files + file]. Of several
+// islands each has its own state, and what all agreed on stands behind that in every file.
 typedef struct demand {
     const mics_job *job;
     const run_found_copy *found;
-    bool *needs;
-    int64_t *bytes;   // of a file
-    int32_t *rank_at; // the first rank that owns a block of the optimizer sharding
+    uint8_t *needs;
+    int64_t *bytes, *agreed; // of a file: its length; where that begins which is no island's own
+    int32_t *rank_at;        // the first rank that owns a block of the optimizer sharding
 } demand;
 
-static int32_t unit_called(const mics_model *model, const char *name)
+static int32_t unit_called(const mics_model *model, const char *name, int32_t island)
 {
+    const size_t bytes = island < 0 ? strlen(name) : (size_t)(strrchr(name, '@') - name);
     for (int32_t u = 0; u < model->unit_count; u++) {
-        if (strcmp(model->units[u].name, name) == 0)
+        if (strncmp(model->units[u].name, name, bytes) == 0 && model->units[u].name[bytes] == '\0')
             return u;
     }
     return -1;
 }
 
-static void add_block(demand *self, int32_t file, int64_t block)
+// Islands that had agreed may be others now (run/save/islands.h).
+static bool takes_island(const demand *self, int32_t rank, int32_t island)
 {
-    const mics_mesh *mesh = &self->job->schedule->spec.mesh;
-    for (int32_t rank = self->rank_at[block]; rank < mesh->ranks; rank += mesh->sharding.optimizer)
-        self->needs[(size_t)(rank / self->found->group) * (size_t)self->found->key.files +
-                    (size_t)file] = true;
+    const mics_job *job = self->job;
+    const int32_t islands = job->node.taken
+                                ? mics_checkpoint_meta_get(job->checkpoint)->outer.islands
+                                : run_job_islands(job);
+    return island < 0 || rank / job->schedule->spec.mesh.ranks % islands == island;
 }
 
-static void add_shard(void *ctx, int32_t file, const char *unit_name, int64_t begin, int64_t end)
+static void add_block(demand *self, int32_t file, int64_t block, int32_t island)
+{
+    const mics_mesh *mesh = &self->job->schedule->spec.mesh;
+    for (int32_t rank = self->rank_at[block]; rank < mics_mesh_world(mesh);
+         rank += mesh->sharding.optimizer) {
+        if (takes_island(self, rank, island))
+            self->needs[(size_t)(rank / self->found->group) * (size_t)self->found->key.files +
+                        (size_t)file] |= island < 0 ? NEEDS_AGREED : NEEDS_OWN;
+    }
+}
+
+static void add_shard(void *ctx, int32_t file, const mics_rank_shard *of)
 {
     demand *self = ctx;
     const mics_schedule *schedule = self->job->schedule;
-    const int32_t unit = unit_called(self->job->model, unit_name);
+    const int32_t island = mics_checkpoint_unit_island(of->unit),
+                  unit = unit_called(self->job->model, of->unit, island);
+    const int64_t begin = of->begin, end = of->end, at_byte = of->states[0].data_offset;
     if (unit < 0 || begin == end)
         return;
+    if (island < 0 && (self->agreed[file] == 0 || at_byte < self->agreed[file]))
+        self->agreed[file] = at_byte;
     const int32_t degree = schedule->sharding[unit].optimizer;
     const int64_t elems = schedule->padded_elems[unit] / degree;
     const int64_t whole = self->job->model->units[unit].elems / schedule->experts[unit];
     for (int64_t at = begin; at < end;) { // shard by shard, of one rank's experts after the other's
         const int64_t in_whole = at % whole, shard = in_whole / elems;
         const int64_t next = at - in_whole + elems * (shard + 1);
-        add_block(self, file, at / whole * degree + shard);
+        add_block(self, file, at / whole * degree + shard, island);
         at = next < at - in_whole + whole ? next : at - in_whole + whole;
     }
 }
@@ -58,6 +79,7 @@ static mics_status find_demand(demand *self)
     const size_t nodes = (size_t)(self->found->processes / self->found->group);
     MICS_TRY(MICS_NEW(self->job->memory, nodes * (size_t)self->found->key.files, &self->needs));
     MICS_TRY(MICS_NEW(self->job->memory, self->found->key.files, &self->bytes));
+    MICS_TRY(MICS_NEW(self->job->memory, self->found->key.files, &self->agreed));
     MICS_TRY(MICS_NEW(self->job->memory, mesh->sharding.optimizer, &self->rank_at));
     for (int32_t rank = 0; rank < mesh->sharding.optimizer; rank++)
         self->rank_at[mics_mesh_position(mesh, rank, mesh->sharding.optimizer)] = rank;
@@ -78,9 +100,9 @@ static int32_t sender_of(const run_found_copy *found, int32_t file, int32_t to)
     return to;
 }
 
-// This process sends the file, or receives it.
-static mics_status pass_file(const demand *self, run_exchange *over, int32_t file, int32_t from,
-                             int32_t to)
+// This process sends the file, or receives it: as much as `needs` says.
+static mics_status pass_file(const demand *self, run_exchange *over, int32_t file, uint8_t needs,
+                             int32_t from, int32_t to)
 {
     const run_found_copy *found = self->found;
     mics_memory *memory = self->job->memory;
@@ -93,7 +115,8 @@ static mics_status pass_file(const demand *self, run_exchange *over, int32_t fil
         sends ? run_found_folder(found, *run_found_at(found, me, file)) : found->folder;
     over->out = over->in = (run_exchange_end){.fd = -1};
     run_exchange_end *end = sends ? &over->out : &over->in;
-    end->bytes = self->bytes[file];
+    over->begin = needs == NEEDS_AGREED ? self->agreed[file] : 0;
+    end->bytes = needs == NEEDS_OWN ? self->agreed[file] : self->bytes[file];
     if (over->local == MICS_OK)
         over->local = mics_node_open_file(memory, slot, file, !sends, &end->fd, &end->path);
     const mics_status status = run_exchange_files(over, end->bytes);
@@ -109,13 +132,14 @@ static mics_status pass_all(const demand *self, run_exchange *over)
     const int32_t nodes = found->processes / found->group, me = self->job->world->first;
     for (int32_t node = 0; node < nodes; node++) {
         for (int32_t file = 0; file < found->key.files; file++) {
-            if (!self->needs[(size_t)node * (size_t)found->key.files + (size_t)file] ||
-                run_found_place(found, node, file) != 0)
+            const uint8_t needs =
+                self->needs[(size_t)node * (size_t)found->key.files + (size_t)file];
+            if (needs == 0 || run_found_place(found, node, file) != 0)
                 continue;
             const int32_t to = node * found->group + file % found->group;
             const int32_t from = sender_of(found, file, to);
             if (me == from || me == to)
-                MICS_TRY(pass_file(self, over, file, from, to));
+                MICS_TRY(pass_file(self, over, file, needs, from, to));
         }
     }
     return over->local;
@@ -135,6 +159,7 @@ mics_status run_node_fetch(mics_job *job)
     status = run_world_agree(job->world, status);
     if (status == MICS_OK)
         status = pass_all(&wanted, &over);
-    MICS_FREE_ALL(job->memory, over.pieces, wanted.needs, wanted.bytes, wanted.rank_at);
+    MICS_FREE_ALL(job->memory, over.pieces, wanted.needs, wanted.bytes, wanted.agreed,
+                  wanted.rank_at);
     return status;
 }

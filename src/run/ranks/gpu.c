@@ -221,20 +221,22 @@ static mics_comm_group group_of(const mics_mesh *mesh, const mics_step *step, in
                              .what = mics_group_text(step->axis, scope)};
 }
 
-// Each group that the schedule has collectives of, once a channel; the agreement is the host's.
+// Each group that the schedule has collectives of, once a channel; agreements are the host's.
 // `blocks` holds MAX_GROUPS times the world's ranks.
 static int32_t list_groups(const mics_job *job, int32_t rank, mics_comm_group groups[MAX_GROUPS],
                            int32_t *blocks)
 {
     const mics_mesh *mesh = &job->schedule->spec.mesh;
+    const int32_t world = mics_mesh_world(mesh);
     int32_t count = 0;
     for (int phase = 0; phase < MICS_PHASES; phase++) {
         const mics_step_list *list = &job->schedule->lists[phase];
         for (int32_t i = 0; i < list->count; i++) {
             const mics_step *step = &list->steps[i];
-            if (!mics_step_is_comm(step) || step->kind == MICS_STEP_AGREE)
+            if (!mics_step_is_comm(step) || step->kind == MICS_STEP_AGREE ||
+                step->kind == MICS_STEP_AGREE_WORLD)
                 continue;
-            groups[count] = group_of(mesh, step, rank, blocks + count * mesh->ranks);
+            groups[count] = group_of(mesh, step, rank, blocks + count * world);
             int32_t known = 0;
             while (!same_group(&groups[known], &groups[count]))
                 known++;
@@ -242,7 +244,7 @@ static int32_t list_groups(const mics_job *job, int32_t rank, mics_comm_group gr
         }
     }
     if (job->times_gathers) {
-        groups[count] = group_of(mesh, &whole_gather, rank, blocks + count * mesh->ranks);
+        groups[count] = group_of(mesh, &whole_gather, rank, blocks + count * world);
         count++;
     }
     return count;

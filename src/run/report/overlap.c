@@ -190,6 +190,7 @@ run_exposed run_exposed_sum(const double exposed_us[MICS_STEP_KINDS])
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++) {
         const double us = exposed_us[kind];
         switch ((mics_step_kind)kind) {
+        case MICS_STEP_SIZES:
         case MICS_STEP_PARAM_SYNC:
         case MICS_STEP_MOMENTUM_TO_OWNERS:
         case MICS_STEP_MOMENTUM_BACK:
@@ -206,6 +207,12 @@ run_exposed run_exposed_sum(const double exposed_us[MICS_STEP_KINDS])
             break;
         case MICS_STEP_AGREE:
             sum.agree += us;
+            break;
+        case MICS_STEP_AGREE_WORLD:
+        case MICS_STEP_MEET_SCATTER:
+        case MICS_STEP_MEET_GATHER:
+        case MICS_STEP_MEET_SPREAD:
+            sum.meeting += us;
             break;
         case MICS_STEP_STORE:
         case MICS_STEP_FETCH:

@@ -38,7 +38,8 @@ typedef struct run_exposed {
     double reduce; // first hop
     double second_hop;
     double agree;
-    double copy; // of activations, from and to host memory: no communication
+    double meeting; // of islands, and their agreement
+    double copy;    // of activations, from and to host memory: no communication
 } run_exposed;
 
 /* Sums up mics_step_result.exposed_us.       Pure. */

@@ -29,6 +29,7 @@ enum { NAME_BYTES = 128, MAX_ARGS = 8 };
     X(EXPOSED_REDUCE, "exposed_reduce_us")                                                         \
     X(EXPOSED_SECOND_HOP, "exposed_second_hop_us")                                                 \
     X(EXPOSED_AGREE, "exposed_agree_us")                                                           \
+    X(EXPOSED_MEETING, "exposed_meeting_us")                                                       \
     X(EXPOSED_COPY, "exposed_copy_us")                                                             \
     X(CLOCK_AHEAD, "clock_ahead_us")                                                               \
     X(CLOCK_ACCURACY, "clock_accuracy_us")
@@ -74,7 +75,7 @@ mics_status run_trace_file_open(const mics_job *job, mics_memory *memory, int32_
     file->job = job;
     file->memory = memory;
     file->list = &job->schedule->lists[MICS_PHASE_TRAIN];
-    file->ranks = job->schedule->spec.mesh.ranks;
+    file->ranks = mics_mesh_world(&job->schedule->spec.mesh);
     file->count = count;
     MICS_TRY_OUT(take_numbers(file));
     MICS_TRY_OUT(mics_file_join(memory, job->run->out, "trace.json", &file->path));
@@ -149,6 +150,11 @@ static void describe(const run_trace_file *file, int32_t rank, int32_t entry, in
         add_number(text, "units", step->member_count);
 }
 
+static bool ran(const run_trace_file *file, const run_traced *traced, int32_t s, int32_t entry)
+{
+    return mics_step_is_due(&file->list->steps[entry], traced->steps[s].step);
+}
+
 static mics_trace_event event_of(const run_trace_file *file, const run_traced *traced, int32_t s,
                                  int32_t entry, event_text *text)
 {
@@ -173,7 +179,7 @@ static void draw_waits(const run_trace_file *file, const run_traced *traced, int
     const mics_step *step = &file->list->steps[entry];
     for (int stream = 0; stream < MICS_STREAMS; stream++) {
         event_text text;
-        if (step->wait[stream] < 0)
+        if (step->wait[stream] < 0 || !ran(file, traced, s, step->wait[stream]))
             continue;
         const mics_trace_event from = event_of(file, traced, s, step->wait[stream], &text);
         if (from.end_us > free_us)
@@ -186,6 +192,8 @@ static void write_step(const run_trace_file *file, const run_traced *traced, int
     double free_us = 0; // when computation was free for its next entry
     for (int32_t entry = 0; entry < file->list->count; entry++) {
         event_text text;
+        if (!ran(file, traced, s, entry))
+            continue;
         const mics_trace_event event = event_of(file, traced, s, entry, &text);
         mics_trace_write(file->trace, &event);
         if (!mics_step_is_compute(&file->list->steps[entry]))
@@ -231,11 +239,13 @@ static void add_figures(run_trace_file *file, int32_t rank, const run_traced_ste
         [FIRST_GATHER] = overlap.first_gather,
         [LAST_REDUCE] = overlap.last_reduce,
         [IDEAL] = overlap.ideal,
-        [EXPOSED] = exposed.gather + exposed.reduce + exposed.second_hop + exposed.agree,
+        [EXPOSED] =
+            exposed.gather + exposed.reduce + exposed.second_hop + exposed.agree + exposed.meeting,
         [EXPOSED_GATHER] = exposed.gather,
         [EXPOSED_REDUCE] = exposed.reduce,
         [EXPOSED_SECOND_HOP] = exposed.second_hop,
         [EXPOSED_AGREE] = exposed.agree,
+        [EXPOSED_MEETING] = exposed.meeting,
         [EXPOSED_COPY] = exposed.copy,
     };
     for (int which = 0; which < FIGURES; which++)
@@ -294,7 +304,7 @@ static void note_run(const run_trace_file *file)
     mics_trace_note_text(trace, "program", "mics " MICS_VERSION);
     mics_trace_note_text(trace, "model", file->job->run->model_config);
     mics_trace_note_text(trace, "sharding", mics_mesh_name(mesh, name, sizeof name));
-    mics_trace_note_real(trace, "ranks", mesh->ranks);
+    mics_trace_note_real(trace, "ranks", file->ranks);
     mics_trace_note_real(trace, "ranks_per_node", mesh->ranks_per_node);
     mics_trace_note_real(trace, "micro_steps", file->job->run->micro_steps);
     mics_trace_note_real(trace, "first_step", (double)file->first_step);

@@ -17,8 +17,7 @@ static bool is_quarantine(const run_save *save)
 static void stage(run_save *save)
 {
     float *to = save->saver->staging;
-    for (int32_t u = 0; save->stages && u < run_share_units(save->saver->context->job->model);
-         u++) {
+    for (int32_t u = 0; save->stages && u < run_share_count(save->saver->context->job); u++) {
         mics_optimizer_shard *shard = &save->shards[u];
         const size_t elems = (size_t)(shard->end - shard->begin);
         for (int32_t s = 0; s < shard->state_count; s++, to += elems) {
@@ -40,7 +39,7 @@ static void note_written(void *ctx, const char *what, int64_t done, int64_t tota
 static void note_rate(const run_save *save, double taken_us)
 {
     int64_t elems = 0;
-    for (int32_t u = 0; u < run_share_units(save->saver->context->job->model); u++)
+    for (int32_t u = 0; u < run_share_count(save->saver->context->job); u++)
         elems += (save->shards[u].end - save->shards[u].begin) * save->shards[u].state_count;
     if (taken_us > 0)
         atomic_store(&save->saver->rate, (double)elems * sizeof(float) * 1e6 / taken_us);
@@ -48,7 +47,7 @@ static void note_rate(const run_save *save, double taken_us)
 
 static mics_status write_file(run_save *save, const mics_checkpoint_writer *writer)
 {
-    const int32_t units = run_share_units(save->saver->context->job->model);
+    const int32_t units = run_share_count(save->saver->context->job);
     if (save->file == NULL)
         MICS_TRY(mics_checkpoint_save_open(save->saver->context->rank->memory, writer, &save->meta,
                                            &save->file));

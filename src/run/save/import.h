@@ -83,12 +83,3 @@ typedef struct run_import {
  * Threads: any, on one reader.        Collective: no.
  */
 mics_status run_import_fill(const run_import *import, mics_engine *engine, uint64_t *hash_out);
-
-/* The same with this rank's optimizer shards, moments included; then call mics_engine_complete.
- *
- * Returns: MICS_OK; what reading returned; MICS_ERR_NUMERIC: a number is not finite.
- * Threads: any, on one checkpoint.    Collective: no.
- */
-mics_status run_resume_fill(const mics_model *model, const mics_optimizer *optimizer,
-                            const mics_checkpoint *checkpoint, const mics_work_listener *listener,
-                            mics_engine *engine);

@@ -4,7 +4,7 @@
 // each process changes the job, while the others wait for it in the next agreement.
 #include "restore.h"
 #include "base.h"
-#include "import.h"
+#include "islands.h"
 #include "mics/log.h"
 #include "newest.h"
 #include "run/save/resume.h"
@@ -42,8 +42,7 @@ mics_status run_restore_fill(const run_context *context, const mics_checkpoint *
     take_scaler(context, checkpoint);
     if (run_base_is_frozen(job->model))
         MICS_TRY(run_base_fill(context, true));
-    return run_resume_fill(job->model, &job->run->optimizer, checkpoint, &listener,
-                           context->engine);
+    return run_islands_fill(context, checkpoint, &listener);
 }
 
 // ---- resuming ----

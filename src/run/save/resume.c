@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "config/config.h"
+#include "islands.h"
 #include "mics/log.h"
 #include "newest.h"
 #include "run/identity.h"
@@ -417,8 +418,10 @@ mics_status run_job_take_checkpoint(mics_job *job)
 {
     const mics_checkpoint_meta *meta = mics_checkpoint_meta_get(job->checkpoint);
     job->start_step = meta->step;
-    if (job->start_step <= job->run->steps)
+    if (job->start_step <= job->run->steps) {
         MICS_TRY(check_same_run(job));
+        MICS_TRY(run_islands_check(job));
+    }
     job->start = (run_position){.samples = meta->samples,
                                 .sample = job->run->phase_orders ? 0 : meta->sample,
                                 .tokens = meta->tokens};

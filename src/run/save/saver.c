@@ -58,7 +58,7 @@ static void describe(run_save *save, mics_status ready)
 {
     const run_context *context = save->saver->context;
     save->step = context->progress->step;
-    save->meta = run_share_meta(context, save->step);
+    save->meta = run_share_meta(context, save->step, save->counted);
     if (ready == MICS_OK)
         run_share_fill(context, save->part, save->parts, save->shards);
     save->status = ready;
@@ -119,13 +119,21 @@ static bool ends_soon(const mics_job *job)
     return step_s > 0 && step_s < SOON_S && step_s < OF_GRACE * job->run->grace_s;
 }
 
+// Whether a thread may read the state while the rank is in a step that does not count. Host copies of
+// states are made between steps alone, and islands may meet in the step, and learn in it what counted
+// in the one before.
+static bool is_readable(const run_context *context)
+{
+    return !mics_engine_copies_states(context->job->schedule) && run_job_islands(context->job) == 1;
+}
+
 // The state of the step before may be written while the rank computes a step that will not count.
-// Host copies of states are made between steps alone. Called with the mutex.
+// Called with the mutex.
 static bool begins_direct(run_saver *self)
 {
     const run_context *context = self->context;
     if (!self->stands || self->saves[RUN_DIRECT].state != RUN_SAVE_IDLE ||
-        !mics_engine_hold(context->engine) || mics_engine_copies_states(context->job->schedule) ||
+        !mics_engine_hold(context->engine) || !is_readable(context) ||
         run_progress_is_saved(context->progress) || ends_soon(context->job))
         return false;
     for (int i = RUN_COPY; i <= RUN_DIRECT; i++) {
@@ -155,7 +163,7 @@ static bool lacks_copy(const run_saver *self)
     const mics_job *job = context->job;
     const int64_t step = context->progress->step;
     return !self->changes && self->saves[RUN_COPY].state == RUN_SAVE_IDLE &&
-           job->node.root != NULL && !mics_engine_copies_states(job->schedule) &&
+           job->node.root != NULL && is_readable(context) &&
            atomic_load(&job->standing.saved) != step && atomic_load(&job->standing.kept) != step;
 }
 
@@ -315,20 +323,23 @@ static void *keep(void *argument)
 static mics_status open_save(run_saver *saver, run_save *save)
 {
     const run_context *context = saver->context;
+    const mics_mesh *mesh = &context->job->schedule->spec.mesh;
+    const mics_outer_state outer = mics_engine_outer_state(context->engine);
     const int32_t rank = context->rank->comm->rank, ranks = context->rank->comm->ranks;
-    const int32_t owners = context->job->run->sharding.optimizer;
+    const int32_t owners = mesh->sharding.optimizer;
     const bool copy = save == &saver->saves[RUN_COPY];
     save->saver = saver;
     const bool quarantine = save == &saver->saves[RUN_QUARANTINE];
     save->dir = quarantine ? context->job->quarantine_dir : context->job->checkpoints_dir;
-    save->writers = quarantine ? owners : ranks;
-    save->part = quarantine ? 0 : rank / owners;
-    save->parts = save->writers / owners;
+    save->writers = quarantine && mesh->islands == 1 ? owners : ranks;
+    save->part = rank < save->writers ? rank % mesh->ranks / owners : 0;
+    save->parts = save->writers / mesh->islands / owners;
     save->warns = save != &saver->saves[RUN_DIRECT];
-    MICS_TRY(MICS_NEW(context->rank->memory, run_share_units(context->job->model), &save->shards));
+    MICS_TRY(MICS_NEW(context->rank->memory, run_share_count(context->job), &save->shards));
+    MICS_TRY(MICS_NEW(context->rank->memory, outer.windows * outer.islands, &save->counted));
     if (!copy)
         return MICS_OK;
-    save->copy.keep = mics_mesh_keep(&context->job->schedule->spec.mesh, rank);
+    save->copy.keep = mics_mesh_keep(mesh, rank);
     save->part = save->copy.keep.part;
     save->parts = save->copy.keep.parts;
     return MICS_NEW(context->rank->memory, ranks, &save->copy.reports);
@@ -379,7 +390,7 @@ void run_saver_close(run_saver *saver)
         run_save *save = &saver->saves[i];
         mics_checkpoint_save_close(save->file, save->state == RUN_SAVE_FAILED);
         MICS_FREE_ALL(saver->context->rank->memory, save->copy.staging, save->copy.slot,
-                      save->copy.reports, save->shards);
+                      save->copy.reports, save->shards, save->counted);
     }
     *saver = (run_saver){0};
 }

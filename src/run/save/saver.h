@@ -73,7 +73,8 @@ struct run_save {
     atomic_bool all_written;      // all ranks have said that they have written
     atomic_bool awaited;          // the rank waits
     mics_status status;           // FAILED: why
-    mics_optimizer_shard *shards; // by unit: what it writes
+    mics_optimizer_shard *shards; // what it writes (run_share_fill)
+    int64_t *counted;             // of `meta`
     mics_checkpoint_meta meta;
     mics_checkpoint_saving *file; // on disk
     run_copy copy;                // in node memory

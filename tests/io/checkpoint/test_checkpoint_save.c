@@ -216,16 +216,19 @@ static void units_have_states_of_their_own(void **state)
     saves *at = *state;
     static const float data[4][6] = {{1, 2, 3, 4, 5, 6}, {-1}, {7, 8}, {0.5f, 0, 9}};
     const mics_optimizer_shard shards[] = {
-        {"bare", 6, 0, 6, 1, {{MICS_STATE_PARAM, MICS_DTYPE_FP32, data[2]}}},
-        {"rich",
-         6,
-         0,
-         6,
-         4,
-         {{"z", MICS_DTYPE_FP32, data[3]},
-          {MICS_STATE_PARAM, MICS_DTYPE_FP32, data[0]},
-          {"momentum_buffer", MICS_DTYPE_FP32, data[1]},
-          {"\xc3\xa9 \"odd\"", MICS_DTYPE_FP32, data[2]}}},
+        {.unit = "bare",
+         .unit_elems = 6,
+         .end = 6,
+         .state_count = 1,
+         .states = {{MICS_STATE_PARAM, MICS_DTYPE_FP32, data[2]}}},
+        {.unit = "rich",
+         .unit_elems = 6,
+         .end = 6,
+         .state_count = 4,
+         .states = {{"z", MICS_DTYPE_FP32, data[3]},
+                    {MICS_STATE_PARAM, MICS_DTYPE_FP32, data[0]},
+                    {"momentum_buffer", MICS_DTYPE_FP32, data[1]},
+                    {"\xc3\xa9 \"odd\"", MICS_DTYPE_FP32, data[2]}}},
     };
     mics_checkpoint *checkpoint = NULL;
     float found[6];

@@ -112,7 +112,38 @@ static void test_one_object_a_step(void **state)
     assert_non_null(strstr(read_whole("m.jsonl"),
                            "\"save_ms\": 0, \"router_entropy\": 1.5, \"router_fullest\": 2.25, "
                            "\"router_balance\": 2, \"router_dropped\": 0.125}\n"));
+    assert_null(strstr(read_whole("m.jsonl"), "islands"));
+    metrics.islands = (mics_island_metrics){.islands = 4,
+                                            .updated = 3,
+                                            .meeting_intra_bytes = 5,
+                                            .meeting_inter_bytes = 7,
+                                            .exposed_meeting_ms = 0.5};
+    ASSERT_OK(mics_metrics_write(file, &metrics));
+    assert_non_null(strstr(read_whole("m.jsonl"),
+                           "\"router_dropped\": 0.125, \"islands_updated\": 3, "
+                           "\"meeting_intra_bytes\": 5, \"meeting_inter_bytes\": 7, "
+                           "\"exposed_meeting_ms\": 0.5}\n"));
     ASSERT_OK(mics_metrics_close(file));
+}
+
+// A program that hands figures on has the file's line.
+static void test_as_text(void **state)
+{
+    (void)state;
+    char text[MICS_METRICS_TEXT_BYTES];
+    mics_metrics metrics = metrics_of(7);
+    metrics.phase = 2;
+    mics_metrics_file *file = NULL;
+    ASSERT_OK(mics_metrics_open(memory, "m.jsonl", 0, &file));
+    ASSERT_OK(mics_metrics_write(file, &metrics));
+    ASSERT_OK(mics_metrics_close(file));
+    ASSERT_OK(mics_metrics_text(&metrics, text, sizeof text));
+    const char *line = read_whole("m.jsonl");
+    assert_int_equal(strlen(text) + 1, strlen(line));
+    assert_memory_equal(text, line, strlen(text));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_metrics_text(&metrics, text, strlen(text)));
+    ASSERT_OK(mics_metrics_text(&metrics, text, strlen(line)));
+    assert_memory_equal(text, line, strlen(text));
 }
 
 static void test_resume(void **state)
@@ -297,6 +328,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_one_object_a_step, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_as_text, setup, teardown),
         cmocka_unit_test_setup_teardown(test_resume, setup, teardown),
         cmocka_unit_test_setup_teardown(test_torn_tail, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged_lines, setup, teardown),

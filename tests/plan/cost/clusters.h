@@ -35,7 +35,7 @@ static inline mics_cluster parse_good(const char *text)
     return cluster;
 }
 
-static inline void assert_near(double value, double expected, double tolerance)
+static inline void assert_close(double value, double expected, double tolerance)
 {
     double error = value - expected;
     if (!(error <= tolerance * expected && error >= -tolerance * expected))

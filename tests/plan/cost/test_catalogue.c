@@ -169,11 +169,11 @@ static void test_known_figures(void **state)
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         mics_cluster c;
         ASSERT_OK(mics_cluster_find(known[i].name, &c));
-        assert_near(c.accelerator.memory_bytes, known[i].gib * 1073741824.0, 1e-9);
-        assert_near(c.accelerator.flops_per_s[MICS_MATH_FP16], known[i].tflops * 1e12, 1e-9);
-        assert_near(c.tiers[0].bytes_per_s, known[i].intra_gb_per_s * 1e9, 1e-9);
-        assert_near(c.tiers[1].bytes_per_s, known[i].inter_gbit_per_s / 8 * 1e9, 1e-9);
-        assert_near(c.usd_per_node_hour, known[i].usd, 1e-9);
+        assert_close(c.accelerator.memory_bytes, known[i].gib * 1073741824.0, 1e-9);
+        assert_close(c.accelerator.flops_per_s[MICS_MATH_FP16], known[i].tflops * 1e12, 1e-9);
+        assert_close(c.tiers[0].bytes_per_s, known[i].intra_gb_per_s * 1e9, 1e-9);
+        assert_close(c.tiers[1].bytes_per_s, known[i].inter_gbit_per_s / 8 * 1e9, 1e-9);
+        assert_close(c.usd_per_node_hour, known[i].usd, 1e-9);
     }
 }
 

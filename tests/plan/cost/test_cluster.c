@@ -14,14 +14,14 @@ static void test_shortest_file(void **state)
     assert_int_equal(c.tier_count, 2);
     assert_int_equal(c.node_tier, 0);
     assert_int_equal(mics_cluster_ranks_per_node(&c), 4);
-    assert_near(c.tiers[1].bytes_per_s, 10e9, 1e-12);
-    assert_near(c.tiers[1].rank_bytes_per_s, 10e9, 1e-12);
-    assert_near(c.tiers[0].efficiency, 1.0, 0);
+    assert_close(c.tiers[1].bytes_per_s, 10e9, 1e-12);
+    assert_close(c.tiers[1].rank_bytes_per_s, 10e9, 1e-12);
+    assert_close(c.tiers[0].efficiency, 1.0, 0);
     // What follows: the reserve, other precisions, the update.
-    assert_near(c.accelerator.reserve_bytes, 1073741824.0, 1e-12);
-    assert_near(c.accelerator.flops_per_s[MICS_MATH_TF32], 10e12, 1e-12);
-    assert_near(c.accelerator.flops_per_s[MICS_MATH_BF16], 10e12, 1e-12);
-    assert_near(c.accelerator.update_bytes_per_s, 0.85 * 500e9, 1e-12);
+    assert_close(c.accelerator.reserve_bytes, 1073741824.0, 1e-12);
+    assert_close(c.accelerator.flops_per_s[MICS_MATH_TF32], 10e12, 1e-12);
+    assert_close(c.accelerator.flops_per_s[MICS_MATH_BF16], 10e12, 1e-12);
+    assert_close(c.accelerator.update_bytes_per_s, 0.85 * 500e9, 1e-12);
     assert_true(c.accelerator.matmul_efficiency.count > 1);
     assert_int_equal(c.rings, 1);
     assert_false(c.pipelined);
@@ -32,11 +32,11 @@ static void test_precisions_follow(void **state)
     (void)state;
     mics_cluster c = parse_good("{\"accelerator\": {\"memory_gib\": 16, \"tflops_bf16\": 160, "
                                 "\"memory_gb_per_s\": 500}, " TIERS "}");
-    assert_near(c.accelerator.flops_per_s[MICS_MATH_FP16], 160e12, 1e-12);
-    assert_near(c.accelerator.flops_per_s[MICS_MATH_FP32], 10e12, 1e-12);
+    assert_close(c.accelerator.flops_per_s[MICS_MATH_FP16], 160e12, 1e-12);
+    assert_close(c.accelerator.flops_per_s[MICS_MATH_FP32], 10e12, 1e-12);
     c = parse_good("{\"accelerator\": {\"memory_gib\": 16, \"tflops_fp16\": 125, \"tflops_fp32\": "
                    "15, \"memory_gb_per_s\": 500}, " TIERS "}");
-    assert_near(c.accelerator.flops_per_s[MICS_MATH_BF16], 15e12, 1e-12);
+    assert_close(c.accelerator.flops_per_s[MICS_MATH_BF16], 15e12, 1e-12);
 }
 
 static void test_base_and_overrides(void **state)
@@ -47,20 +47,20 @@ static void test_base_and_overrides(void **state)
                                 "\"tiers\": {\"network\": {\"efficiency\": 0.5, \"ramp\": null}}}");
     assert_string_equal(c.name, "mine");
     assert_int_equal(c.nodes, 8);
-    assert_near(c.tiers[1].efficiency, 0.5, 1e-12);
-    assert_near(c.tiers[1].bytes_per_s, 50e9, 1e-12);
-    assert_near(c.tiers[1].rank_bytes_per_s, 12.5e9, 1e-12);
-    assert_near(c.accelerator.memory_bytes, 39.5 * 1073741824.0, 1e-12);
+    assert_close(c.tiers[1].efficiency, 0.5, 1e-12);
+    assert_close(c.tiers[1].bytes_per_s, 50e9, 1e-12);
+    assert_close(c.tiers[1].rank_bytes_per_s, 12.5e9, 1e-12);
+    assert_close(c.accelerator.memory_bytes, 39.5 * 1073741824.0, 1e-12);
     assert_string_equal(c.accelerator.name, "A100-SXM4-40GB");
     // A new line rate is not held back by the cards of the base.
     c = parse_good("{\"base\": \"p4d.24xlarge\", \"tiers\": {\"network\": {\"gbit_per_s\": 25}}}");
-    assert_near(c.tiers[1].rank_bytes_per_s, 25e9 / 8, 1e-12);
+    assert_close(c.tiers[1].rank_bytes_per_s, 25e9 / 8, 1e-12);
     c = parse_good("{\"base\": \"p4d.24xlarge\", \"accelerator\": \"h100-sxm5-80gb\"}");
-    assert_near(c.accelerator.flops_per_s[MICS_MATH_BF16], 989e12, 1e-12);
+    assert_close(c.accelerator.flops_per_s[MICS_MATH_BF16], 989e12, 1e-12);
     c = parse_good("{\"accelerator\": {\"base\": \"A100-SXM4-80GB\", \"reserve_gib\": 0}, " TIERS
                    "}");
     assert_true(c.accelerator.reserve_bytes == 0.0);
-    assert_near(c.accelerator.memory_bytes, 80 * 1073741824.0, 1e-12);
+    assert_close(c.accelerator.memory_bytes, 80 * 1073741824.0, 1e-12);
 }
 
 // MiB: 1536, and of NCCL 128, 64 + 24 x 12 + 24 x 8 x 2 + 7 x 16 x 12 in a node of 8, and
@@ -81,7 +81,7 @@ static void test_reserve_has_what_nccl_takes(void **state)
                  "{\"fan_out\": 8, \"gb_per_s\": 300}, \"network\": {\"gbit_per_s\": 400}}}",
                  cases[i].memory_gib, cases[i].pipelined);
         const mics_cluster c = parse_good(text);
-        assert_near(c.accelerator.reserve_bytes, cases[i].reserve_mib * 1048576, 1e-12);
+        assert_close(c.accelerator.reserve_bytes, cases[i].reserve_mib * 1048576, 1e-12);
     }
 }
 
@@ -363,19 +363,19 @@ static void test_round_trip(void **state)
     assert_int_equal(twice.rings, 4);
     assert_true(twice.pipelined);
     assert_int_equal(twice.node_tier, 1);
-    assert_near(twice.usd_per_node_hour, 31.21, 1e-11);
+    assert_close(twice.usd_per_node_hour, 31.21, 1e-11);
     assert_true(twice.accelerator.reserve_bytes == 0.0);
-    assert_near(twice.accelerator.flops_per_s[MICS_MATH_FP32], 0.123456789012e12, 1e-11);
-    assert_near(twice.accelerator.reduce_bytes_per_s, 5.3e9, 1e-11);
-    assert_near(mics_curve_at(&twice.accelerator.matmul_efficiency, 300, 0), 0.777, 1e-11);
-    assert_near(mics_curve_at(&twice.accelerator.attention_efficiency, 9, 0), 0.4, 1e-11);
-    assert_near(twice.tiers[0].half_bytes, 7168, 1e-11);
-    assert_near(twice.tiers[1].core_us_per_byte, 101.3e-6, 1e-11);
-    assert_near(twice.tiers[2].rank_bytes_per_s, 0.7e9 / 8, 1e-11);
-    assert_near(mics_curve_at(&twice.tiers[2].ramp, 65536, 0), 0.05e9, 1e-11);
-    assert_near(mics_curve_at(&twice.tiers[2].reduce_ramp, 1048576, 0), 0.04e9, 1e-11);
-    assert_near(mics_curve_at(&twice.tiers[2].beside_us, 2, 0), 900, 1e-11);
-    assert_near(mics_curve_at(&twice.tiers[2].beside_us_per_byte, 4, 0), 310e-6, 1e-11);
+    assert_close(twice.accelerator.flops_per_s[MICS_MATH_FP32], 0.123456789012e12, 1e-11);
+    assert_close(twice.accelerator.reduce_bytes_per_s, 5.3e9, 1e-11);
+    assert_close(mics_curve_at(&twice.accelerator.matmul_efficiency, 300, 0), 0.777, 1e-11);
+    assert_close(mics_curve_at(&twice.accelerator.attention_efficiency, 9, 0), 0.4, 1e-11);
+    assert_close(twice.tiers[0].half_bytes, 7168, 1e-11);
+    assert_close(twice.tiers[1].core_us_per_byte, 101.3e-6, 1e-11);
+    assert_close(twice.tiers[2].rank_bytes_per_s, 0.7e9 / 8, 1e-11);
+    assert_close(mics_curve_at(&twice.tiers[2].ramp, 65536, 0), 0.05e9, 1e-11);
+    assert_close(mics_curve_at(&twice.tiers[2].reduce_ramp, 1048576, 0), 0.04e9, 1e-11);
+    assert_close(mics_curve_at(&twice.tiers[2].beside_us, 2, 0), 900, 1e-11);
+    assert_close(mics_curve_at(&twice.tiers[2].beside_us_per_byte, 4, 0), 310e-6, 1e-11);
     char *again = text_of(&twice);
     assert_string_equal(again, text);
     mics_free(memory, text);
@@ -397,8 +397,8 @@ static void test_measured(void **state)
     c.tiers[0].bytes_per_s = 3e9;
     char *text = text_of(&c);
     mics_cluster read = parse_good(text);
-    assert_near(read.tiers[0].rank_bytes_per_s, 3e9, 1e-11);
-    assert_near(read.accelerator.reserve_bytes, 2.5e8, 1e-11);
+    assert_close(read.tiers[0].rank_bytes_per_s, 3e9, 1e-11);
+    assert_close(read.accelerator.reserve_bytes, 2.5e8, 1e-11);
     mics_free(memory, text);
 }
 
@@ -456,16 +456,16 @@ static void test_curves(void **state)
     (void)state;
     const mics_curve none = {0}, one = mics_curve_constant(0.5);
     const mics_curve c = {.count = 3, .size = {100, 1000, 10000}, .value = {0.1, 0.5, 0.4}};
-    assert_near(mics_curve_at(&none, 7, 0.3), 0.3, 0);
-    assert_near(mics_curve_at(&one, 1e9, 0.3), 0.5, 0);
-    assert_near(mics_curve_at(&one, 0, 0.3), 0.5, 0);
-    assert_near(mics_curve_at(&c, 1, 0), 0.1, 0);
-    assert_near(mics_curve_at(&c, 100, 0), 0.1, 0);
-    assert_near(mics_curve_at(&c, 1000, 0), 0.5, 0);
-    assert_near(mics_curve_at(&c, 316.227766, 0), 0.3, 1e-6); // half-way on the logarithm
-    assert_near(mics_curve_at(&c, 3162.27766, 0), 0.45, 1e-6);
-    assert_near(mics_curve_at(&c, 1e30, 0), 0.4, 0);
-    assert_near(mics_curve_at(&c, (double)NAN, 0), 0.1, 0);
+    assert_close(mics_curve_at(&none, 7, 0.3), 0.3, 0);
+    assert_close(mics_curve_at(&one, 1e9, 0.3), 0.5, 0);
+    assert_close(mics_curve_at(&one, 0, 0.3), 0.5, 0);
+    assert_close(mics_curve_at(&c, 1, 0), 0.1, 0);
+    assert_close(mics_curve_at(&c, 100, 0), 0.1, 0);
+    assert_close(mics_curve_at(&c, 1000, 0), 0.5, 0);
+    assert_close(mics_curve_at(&c, 316.227766, 0), 0.3, 1e-6); // half-way on the logarithm
+    assert_close(mics_curve_at(&c, 3162.27766, 0), 0.45, 1e-6);
+    assert_close(mics_curve_at(&c, 1e30, 0), 0.4, 0);
+    assert_close(mics_curve_at(&c, (double)NAN, 0), 0.1, 0);
 }
 
 int main(void)

@@ -43,19 +43,19 @@ static void test_messages(void **state)
     (void)state;
     mics_cluster c = two_tiers();
     mics_tier tier = c.tiers[1];
-    assert_near(mics_cost_message_us(&tier, 0), 20.0, 1e-12);
-    assert_near(mics_cost_message_us(&tier, 1e6), 20.0 + 100.0, 1e-12);
+    assert_close(mics_cost_message_us(&tier, 0), 20.0, 1e-12);
+    assert_close(mics_cost_message_us(&tier, 1e6), 20.0 + 100.0, 1e-12);
     tier.efficiency = 0.5;
-    assert_near(mics_cost_message_us(&tier, 1e6), 20.0 + 200.0, 1e-12);
+    assert_close(mics_cost_message_us(&tier, 1e6), 20.0 + 200.0, 1e-12);
     tier.rank_bytes_per_s = 5e9;
-    assert_near(mics_cost_message_us(&tier, 1e6), 20.0 + 400.0, 1e-12);
+    assert_close(mics_cost_message_us(&tier, 1e6), 20.0 + 400.0, 1e-12);
     tier.half_bytes = 1e6; // a message of this size takes twice its bytes' time
-    assert_near(mics_cost_message_us(&tier, 1e6), 20.0 + 800.0, 1e-12);
+    assert_close(mics_cost_message_us(&tier, 1e6), 20.0 + 800.0, 1e-12);
     tier.ramp = (mics_curve){.count = 2, .size = {1e3, 1e6}, .value = {1e7, 1e9}};
-    assert_near(mics_cost_message_us(&tier, 1e6), 1000.0, 1e-12);
-    assert_near(mics_cost_message_us(&tier, 1e9), 1e6, 1e-12);
-    assert_near(mics_cost_message_us(&tier, 1e3), 100.0, 1e-12);
-    assert_near(mics_cost_message_us(&tier, 10), 20.0, 1e-12);
+    assert_close(mics_cost_message_us(&tier, 1e6), 1000.0, 1e-12);
+    assert_close(mics_cost_message_us(&tier, 1e9), 1e6, 1e-12);
+    assert_close(mics_cost_message_us(&tier, 1e3), 100.0, 1e-12);
+    assert_close(mics_cost_message_us(&tier, 10), 20.0, 1e-12);
 }
 
 // What is added where it arrives has rates of its own, with the adding, and then nothing comes on top.
@@ -65,11 +65,11 @@ static void test_reductions_have_their_own_ramp(void **state)
     mics_cluster c = two_tiers();
     c.tiers[0].ramp = (mics_curve){.count = 1, .size = {1}, .value = {1e10}};
     c.accelerator.reduce_bytes_per_s = 1e10;
-    assert_near(cost(&c, 16, MICS_COLLECTIVE_REDUCE_SCATTER, 1, 4, 1e6).us, 3 * 200.0, 1e-12);
+    assert_close(cost(&c, 16, MICS_COLLECTIVE_REDUCE_SCATTER, 1, 4, 1e6).us, 3 * 200.0, 1e-12);
     c.tiers[0].reduce_ramp = (mics_curve){.count = 1, .size = {1}, .value = {4e9}};
-    assert_near(cost(&c, 16, MICS_COLLECTIVE_REDUCE_SCATTER, 1, 4, 1e6).us, 3 * 250.0, 1e-12);
-    assert_near(cost(&c, 16, MICS_COLLECTIVE_ALL_GATHER, 1, 4, 1e6).us, 3 * 100.0, 1e-12);
-    assert_near(cost(&c, 16, MICS_COLLECTIVE_ALL_REDUCE, 1, 4, 1e6).us, 3 * 350.0, 1e-12);
+    assert_close(cost(&c, 16, MICS_COLLECTIVE_REDUCE_SCATTER, 1, 4, 1e6).us, 3 * 250.0, 1e-12);
+    assert_close(cost(&c, 16, MICS_COLLECTIVE_ALL_GATHER, 1, 4, 1e6).us, 3 * 100.0, 1e-12);
+    assert_close(cost(&c, 16, MICS_COLLECTIVE_ALL_REDUCE, 1, 4, 1e6).us, 3 * 350.0, 1e-12);
 }
 
 // Each message is late by what the tier says for so many computing threads a core.
@@ -81,7 +81,7 @@ static void test_beside_computation(void **state)
                               .group = {.first = 0, .stride = 1, .size = 4},
                               .block_bytes = 1e6};
     mics_cost_use use = mics_cost_collective(&c, 16, &gather);
-    assert_near(use.beside_us, use.us, 1e-12);
+    assert_close(use.beside_us, use.us, 1e-12);
     c.tiers[0].beside_us = (mics_curve){.count = 2, .size = {1, 4}, .value = {10, 30}};
     c.tiers[0].beside_us_per_byte = mics_curve_constant(5e-6);
     static const struct {
@@ -90,14 +90,14 @@ static void test_beside_computation(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         gather.crowd = cases[i].crowd;
         use = mics_cost_collective(&c, 16, &gather);
-        assert_near(use.us, 3 * 12.0, 1e-12);
-        assert_near(use.beside_us, 3 * (12.0 + cases[i].late_us), 1e-12);
+        assert_close(use.us, 3 * 12.0, 1e-12);
+        assert_close(use.beside_us, 3 * (12.0 + cases[i].late_us), 1e-12);
     }
     const mics_cost_use twice = mics_cost_then(use, use);
-    assert_near(twice.beside_us, 2 * use.beside_us, 1e-12);
+    assert_close(twice.beside_us, 2 * use.beside_us, 1e-12);
     c.pipelined = true;
     use = mics_cost_collective(&c, 16, &gather);
-    assert_near(use.beside_us - use.us, 3 * 35.0, 1e-12);
+    assert_close(use.beside_us - use.us, 3 * 35.0, 1e-12);
 }
 
 static void test_ring_in_a_node(void **state)
@@ -106,29 +106,29 @@ static void test_ring_in_a_node(void **state)
     mics_cluster c = two_tiers();
     const double block = 1e6, step = 2.0 + 10.0;
     mics_cost_use use = cost(&c, 16, MICS_COLLECTIVE_ALL_GATHER, 1, 4, block);
-    assert_near(use.us, 3 * step, 1e-12);
-    assert_near(use.latency_us, 6.0, 1e-12);
-    assert_near(use.bytes[0], 3e6, 1e-12);
-    assert_near(use.busy_us[0], 30.0, 1e-12);
+    assert_close(use.us, 3 * step, 1e-12);
+    assert_close(use.latency_us, 6.0, 1e-12);
+    assert_close(use.bytes[0], 3e6, 1e-12);
+    assert_close(use.busy_us[0], 30.0, 1e-12);
     assert_true(use.bytes[1] == 0.0 && use.busy_us[1] == 0.0);
     assert_int_equal(use.tier, 0);
     assert_int_equal(use.limit, MICS_COST_BY_LINK);
     use = cost(&c, 16, MICS_COLLECTIVE_ALL_REDUCE, 1, 4, block);
-    assert_near(use.us, 6 * step, 1e-12);
-    assert_near(use.bytes[0], 6e6, 1e-12);
+    assert_close(use.us, 6 * step, 1e-12);
+    assert_close(use.bytes[0], 6e6, 1e-12);
     // Sums are part of a step.
     c.accelerator.reduce_bytes_per_s = 1e9;
     use = cost(&c, 16, MICS_COLLECTIVE_REDUCE_SCATTER, 1, 4, block);
-    assert_near(use.us, 3 * (step + 1000.0), 1e-12);
+    assert_close(use.us, 3 * (step + 1000.0), 1e-12);
     use = cost(&c, 16, MICS_COLLECTIVE_ALL_REDUCE, 1, 4, block);
-    assert_near(use.us, 6 * step + 3 * 1000.0, 1e-12);
+    assert_close(use.us, 6 * step + 3 * 1000.0, 1e-12);
     // One step; a group of one; no bytes.
     use = cost(&c, 16, MICS_COLLECTIVE_SEND, 1, 2, block);
-    assert_near(use.us, step, 1e-12);
+    assert_close(use.us, step, 1e-12);
     use = cost(&c, 16, MICS_COLLECTIVE_ALL_GATHER, 1, 1, block);
     assert_true(use.us == 0.0 && use.tier == -1);
     use = cost(&c, 16, MICS_COLLECTIVE_ALL_GATHER, 1, 4, 0.0);
-    assert_near(use.us, 6.0, 1e-12);
+    assert_close(use.us, 6.0, 1e-12);
     assert_int_equal(use.limit, MICS_COST_BY_LAUNCH);
 }
 
@@ -138,15 +138,15 @@ static void test_ring_over_nodes(void **state)
     (void)state;
     mics_cluster c = two_tiers();
     mics_cost_use use = cost(&c, 16, MICS_COLLECTIVE_ALL_GATHER, 1, 16, 1e6);
-    assert_near(use.bytes[1], 15e6, 1e-12);
-    assert_near(use.bytes[0], 15e6, 1e-12);
-    assert_near(use.us, 15 * (20.0 + 100.0), 1e-12);
+    assert_close(use.bytes[1], 15e6, 1e-12);
+    assert_close(use.bytes[0], 15e6, 1e-12);
+    assert_close(use.us, 15 * (20.0 + 100.0), 1e-12);
     assert_int_equal(use.tier, 1);
     // All four columns at once share the link; each sends 3 blocks.
     use = cost(&c, 16, MICS_COLLECTIVE_ALL_GATHER, 4, 4, 1e6);
-    assert_near(use.bytes[1], 12e6, 1e-12);
+    assert_close(use.bytes[1], 12e6, 1e-12);
     assert_true(use.bytes[0] == 0.0);
-    assert_near(use.us, 3 * (20.0 + 400.0), 1e-12);
+    assert_close(use.us, 3 * (20.0 + 400.0), 1e-12);
     assert_int_equal(use.limit, MICS_COST_BY_LINK);
 }
 
@@ -157,22 +157,22 @@ static void test_one_ranks_card(void **state)
     mics_cluster c = two_tiers();
     c.tiers[1].rank_bytes_per_s = 2.5e9;
     mics_cost_use use = cost(&c, 16, MICS_COLLECTIVE_ALL_GATHER, 1, 16, 1e6);
-    assert_near(use.us, 15 * (20.0 + 400.0), 1e-12);
+    assert_close(use.us, 15 * (20.0 + 400.0), 1e-12);
     assert_int_equal(use.limit, MICS_COST_BY_RANK);
-    assert_near(use.busy_us[1], 1500.0, 1e-12);
+    assert_close(use.busy_us[1], 1500.0, 1e-12);
     use = cost(&c, 16, MICS_COLLECTIVE_ALL_GATHER, 4, 4, 1e6);
-    assert_near(use.us, 3 * (20.0 + 400.0), 1e-12);
+    assert_close(use.us, 3 * (20.0 + 400.0), 1e-12);
     // Four rings use all four cards, no more.
     for (int32_t rings = 4; rings <= 8; rings += 4) {
         mics_collective spec = collective(MICS_COLLECTIVE_ALL_GATHER, 1, 16, 1e6);
         spec.rings = rings;
         use = mics_cost_collective(&c, 16, &spec);
-        assert_near(use.us, 15 * (20.0 + 100.0), 1e-12);
-        assert_near(use.bytes[1], 15e6, 1e-12);
+        assert_close(use.us, 15 * (20.0 + 100.0), 1e-12);
+        assert_close(use.bytes[1], 15e6, 1e-12);
     }
     c.rings = 2;
     use = cost(&c, 16, MICS_COLLECTIVE_ALL_GATHER, 1, 16, 1e6);
-    assert_near(use.us, 15 * (20.0 + 200.0), 1e-12);
+    assert_close(use.us, 15 * (20.0 + 200.0), 1e-12);
 }
 
 // Latencies once along the ring of 16 in 4 nodes: 12 edges inside nodes, 4 between, 15 of 16 steps.
@@ -184,20 +184,20 @@ static void test_pipelined(void **state)
     c.collective_us = 5.0;
     mics_cost_use use = cost(&c, 16, MICS_COLLECTIVE_ALL_GATHER, 1, 16, 1e6);
     const double latency = (12 * 2.0 + 4 * 20.0) * 15 / 16;
-    assert_near(use.us, 5.0 + latency + 1500.0, 1e-12);
-    assert_near(use.latency_us, 5.0 + latency, 1e-12);
+    assert_close(use.us, 5.0 + latency + 1500.0, 1e-12);
+    assert_close(use.latency_us, 5.0 + latency, 1e-12);
     // Half a message more in each direction.
     c.tiers[1].half_bytes = 1e6;
     use = cost(&c, 16, MICS_COLLECTIVE_ALL_REDUCE, 1, 16, 1e6);
-    assert_near(use.us, 5.0 + 2 * (latency + 1600.0), 1e-12);
+    assert_close(use.us, 5.0 + 2 * (latency + 1600.0), 1e-12);
     // Sums go beside the stream until they are slower.
     c.tiers[1].half_bytes = 0;
     c.accelerator.reduce_bytes_per_s = 20e9;
     use = cost(&c, 16, MICS_COLLECTIVE_REDUCE_SCATTER, 1, 16, 1e6);
-    assert_near(use.us, 5.0 + latency + 1500.0, 1e-12);
+    assert_close(use.us, 5.0 + latency + 1500.0, 1e-12);
     c.accelerator.reduce_bytes_per_s = 5e9;
     use = cost(&c, 16, MICS_COLLECTIVE_REDUCE_SCATTER, 1, 16, 1e6);
-    assert_near(use.us, 5.0 + latency + 3000.0, 1e-12);
+    assert_close(use.us, 5.0 + latency + 3000.0, 1e-12);
 }
 
 static void test_tree(void **state)
@@ -207,13 +207,13 @@ static void test_tree(void **state)
     // 8 nodes of 4: 3 ranks deep inside, 3 levels between; the buffer goes up and down each link.
     mics_cost_use use = cost(&c, 32, MICS_COLLECTIVE_ALL_REDUCE_TREE, 1, 32, 1e6);
     const double latency = 2 * (3 * 2.0 + 3 * 20.0);
-    assert_near(use.latency_us, latency, 1e-12);
-    assert_near(use.us, latency + 5600.0, 1e-12);
-    assert_near(use.bytes[1], 56e6, 1e-12); // 7 of 8 edges, up and down
-    assert_near(use.bytes[0], 64e6, 1e-12);
+    assert_close(use.latency_us, latency, 1e-12);
+    assert_close(use.us, latency + 5600.0, 1e-12);
+    assert_close(use.bytes[1], 56e6, 1e-12); // 7 of 8 edges, up and down
+    assert_close(use.bytes[0], 64e6, 1e-12);
     // Between two nodes every byte goes over once each way.
     use = cost(&c, 8, MICS_COLLECTIVE_ALL_REDUCE_TREE, 1, 8, 1e6);
-    assert_near(use.bytes[1], 8e6, 1e-12);
+    assert_close(use.bytes[1], 8e6, 1e-12);
     // Small buffers are faster by tree, and large ones no slower by ring.
     mics_cost_use ring = cost(&c, 32, MICS_COLLECTIVE_ALL_REDUCE, 1, 32, 8);
     use = cost(&c, 32, MICS_COLLECTIVE_ALL_REDUCE_TREE, 1, 32, 8);
@@ -300,24 +300,24 @@ static void test_doubling(void **state)
             us += 2.0 + 10.0 * nodes * have;
         const mics_cost_use use =
             cost(&c, 4 * nodes, MICS_COLLECTIVE_ALL_GATHER_DOUBLING, 1, 4 * nodes, 1e6);
-        assert_near(use.us, us, 1e-12);
-        assert_near(use.bytes[0], 3e6 * nodes, 1e-12);
-        assert_near(use.bytes[1], 4e6 * (nodes - 1), 1e-12);
+        assert_close(use.us, us, 1e-12);
+        assert_close(use.bytes[0], 3e6 * nodes, 1e-12);
+        assert_close(use.bytes[1], 4e6 * (nodes - 1), 1e-12);
     }
     // 4096 ranks: 10 latencies and 2 in place of 4095.
     const mics_cost_use few = cost(&c, 4096, MICS_COLLECTIVE_ALL_GATHER_DOUBLING, 1, 4096, 0);
-    assert_near(few.latency_us, 10 * 20.0 + 2 * 2.0, 1e-12);
-    assert_near(cost(&c, 4096, MICS_COLLECTIVE_ALL_GATHER, 1, 4096, 0).latency_us, 4095 * 20.0,
-                1e-12);
+    assert_close(few.latency_us, 10 * 20.0 + 2 * 2.0, 1e-12);
+    assert_close(cost(&c, 4096, MICS_COLLECTIVE_ALL_GATHER, 1, 4096, 0).latency_us, 4095 * 20.0,
+                 1e-12);
     // Beyond the node every round passes the hall once its ranks are a rack's or more apart.
     mics_cluster four = four_tiers(); // pairs, nodes of 2 pairs, racks of 3 nodes
     const mics_cost_use deep = cost(&four, 48, MICS_COLLECTIVE_ALL_GATHER_DOUBLING, 1, 48, 1e6);
-    assert_near(deep.bytes[2], 4 * 11e6, 1e-12); // 4 ranks of a node, 11 blocks each
-    assert_near(deep.bytes[3], 4e6 + 2 * 8e6 + 4 * 12e6 + 4 * 12e6, 1e-12); // of a rack's 12 ranks
+    assert_close(deep.bytes[2], 4 * 11e6, 1e-12); // 4 ranks of a node, 11 blocks each
+    assert_close(deep.bytes[3], 4e6 + 2 * 8e6 + 4 * 12e6 + 4 * 12e6, 1e-12); // of a rack's 12 ranks
     c.pipelined = true;
     c.tiers[1].half_bytes = 1e6; // is of long messages
-    assert_near(cost(&c, 16, MICS_COLLECTIVE_ALL_GATHER_DOUBLING, 1, 16, 1e-9).us,
-                2 * 20.0 + 2 * 2.0, 1e-12);
+    assert_close(cost(&c, 16, MICS_COLLECTIVE_ALL_GATHER_DOUBLING, 1, 16, 1e-9).us,
+                 2 * 20.0 + 2 * 2.0, 1e-12);
 }
 
 static void test_deep_time(void **state)
@@ -327,20 +327,20 @@ static void test_deep_time(void **state)
     // A ring over 24 ranks in two racks: a block a step over each link; the node's is the slowest,
     // but the hall's latency makes its steps the longest when blocks are small.
     mics_cost_use use = cost(&c, 24, MICS_COLLECTIVE_ALL_GATHER, 1, 24, 1e6);
-    assert_near(use.us, 23 * (10.0 + 100.0), 1e-12);
+    assert_close(use.us, 23 * (10.0 + 100.0), 1e-12);
     assert_int_equal(use.tier, 2);
-    assert_near(use.busy_us[3], 23 * 1e6 / 15e9 * 1e6, 1e-12);
+    assert_close(use.busy_us[3], 23 * 1e6 / 15e9 * 1e6, 1e-12);
     use = cost(&c, 24, MICS_COLLECTIVE_ALL_GATHER, 1, 24, 1e3);
-    assert_near(use.us, 23 * (30.0 + 1e3 / 15e9 * 1e6), 1e-12);
+    assert_close(use.us, 23 * (30.0 + 1e3 / 15e9 * 1e6), 1e-12);
     assert_int_equal(use.tier, 3);
     // Twelve columns between the racks: the rack's uplink carries them all.
     use = cost(&c, 24, MICS_COLLECTIVE_ALL_GATHER, 12, 2, 1e6);
-    assert_near(use.bytes[3], 12e6, 1e-12);
-    assert_near(use.bytes[2], 4e6, 1e-12);
-    assert_near(use.us, 30.0 + 800.0, 1e-12);
+    assert_close(use.bytes[3], 12e6, 1e-12);
+    assert_close(use.bytes[2], 4e6, 1e-12);
+    assert_close(use.us, 30.0 + 800.0, 1e-12);
     // Pairs load their own wires alone.
     use = cost(&c, 24, MICS_COLLECTIVE_ALL_GATHER, 1, 2, 1e6);
-    assert_near(use.us, 1.0 + 12.5, 1e-12);
+    assert_close(use.us, 1.0 + 12.5, 1e-12);
     assert_true(use.bytes[1] == 0.0 && use.bytes[2] == 0.0 && use.bytes[3] == 0.0);
 }
 
@@ -368,17 +368,17 @@ static void test_two_stages(void **state)
         mics_collective spec = collective(MICS_COLLECTIVE_ALL_GATHER, 1, p, 1e6);
         mics_cost_use flat = mics_cost_collective(&c, 32, &spec);
         mics_cost_use use = staged(&c, 32, &spec, 2);
-        assert_near(flat.bytes[1], buffer * (p - 1) / p, 1e-12);
-        assert_near(use.bytes[1], buffer * (p - 4) / p, 1e-12);
-        assert_near(use.bytes[0], buffer * 3 / 4, 1e-12);
+        assert_close(flat.bytes[1], buffer * (p - 1) / p, 1e-12);
+        assert_close(use.bytes[1], buffer * (p - 4) / p, 1e-12);
+        assert_close(use.bytes[0], buffer * 3 / 4, 1e-12);
         assert_true(use.us < flat.us);
         spec.kind = MICS_COLLECTIVE_REDUCE_SCATTER;
         mics_cost_use back = staged(&c, 32, &spec, 2);
-        assert_near(back.bytes[1], use.bytes[1], 1e-12);
-        assert_near(back.us, use.us, 1e-12);
+        assert_close(back.bytes[1], use.bytes[1], 1e-12);
+        assert_close(back.us, use.us, 1e-12);
         spec.kind = MICS_COLLECTIVE_ALL_REDUCE;
         mics_cost_use both = staged(&c, 32, &spec, 3);
-        assert_near(both.bytes[1], 2 * use.bytes[1], 1e-12);
+        assert_close(both.bytes[1], 2 * use.bytes[1], 1e-12);
     }
     mics_collective spec = collective(MICS_COLLECTIVE_ALL_GATHER, 1, 4, 1e6);
     staged(&c, 32, &spec, 1);
@@ -473,11 +473,11 @@ static void test_cores_and_slowdown(void **state)
     c.tiers[1].slowdown = 0.02;
     // Each rank's share of what its node sends.
     mics_cost_use use = cost(&c, 16, MICS_COLLECTIVE_ALL_GATHER, 4, 4, 1e6);
-    assert_near(use.core_us, 3000.0, 1e-12);
-    assert_near(use.slowdown, 0.02, 1e-12);
+    assert_close(use.core_us, 3000.0, 1e-12);
+    assert_close(use.slowdown, 0.02, 1e-12);
     use = cost(&c, 16, MICS_COLLECTIVE_ALL_GATHER, 1, 4, 1e6);
-    assert_near(use.core_us, 3.0, 1e-12);
-    assert_near(use.slowdown, 0.15, 1e-12);
+    assert_close(use.core_us, 3.0, 1e-12);
+    assert_close(use.slowdown, 0.15, 1e-12);
 }
 
 // Bus bandwidth of all-reduce, GB/s: bytes * 2 (p - 1) / p / time.

@@ -20,26 +20,26 @@ static void test_gemms(void **state)
     mics_cluster c = flat();
     mics_cost_limit limit = MICS_COST_BY_LINK;
     mics_cost_op op = mics_cost_matmul(8192, 4096, 4096, 2, MICS_MATH_BF16);
-    assert_near(op.flops, 2.0 * 8192 * 4096 * 4096, 1e-12);
-    assert_near(op.bytes, 2.0 * (8192.0 * 4096 + 4096.0 * 4096 + 8192.0 * 4096), 1e-12);
-    assert_near(mics_cost_op_us(&c, &op, &limit), op.flops / (0.8 * 100e12) * 1e6, 1e-12);
+    assert_close(op.flops, 2.0 * 8192 * 4096 * 4096, 1e-12);
+    assert_close(op.bytes, 2.0 * (8192.0 * 4096 + 4096.0 * 4096 + 8192.0 * 4096), 1e-12);
+    assert_close(mics_cost_op_us(&c, &op, &limit), op.flops / (0.8 * 100e12) * 1e6, 1e-12);
     assert_int_equal(limit, MICS_COST_BY_FLOPS);
     // The smallest dimension counts, whichever it is.
     const int64_t shapes[][3] = {{64, 8192, 8192}, {8192, 64, 8192}, {8192, 8192, 64}};
     for (int i = 0; i < 3; i++) {
         op = mics_cost_matmul(shapes[i][0], shapes[i][1], shapes[i][2], 2, MICS_MATH_BF16);
         op.bytes = 0;
-        assert_near(mics_cost_op_us(&c, &op, &limit), op.flops / (0.1 * 100e12) * 1e6, 1e-12);
+        assert_close(mics_cost_op_us(&c, &op, &limit), op.flops / (0.1 * 100e12) * 1e6, 1e-12);
     }
     op = mics_cost_matmul(1, 16384, 16384, 2, MICS_MATH_BF16);
-    assert_near(mics_cost_op_us(&c, &op, &limit), op.bytes / 500e9 * 1e6, 1e-12);
+    assert_close(mics_cost_op_us(&c, &op, &limit), op.bytes / 500e9 * 1e6, 1e-12);
     assert_int_equal(limit, MICS_COST_BY_MEMORY);
     op = mics_cost_matmul(16, 16, 16, 4, MICS_MATH_FP32);
     op.kernels = 3;
-    assert_near(mics_cost_op_us(&c, &op, &limit), 6.0, 1e-12);
+    assert_close(mics_cost_op_us(&c, &op, &limit), 6.0, 1e-12);
     assert_int_equal(limit, MICS_COST_BY_LAUNCH);
     op = mics_cost_matmul(4096, 4096, 4096, 4, MICS_MATH_FP32);
-    assert_near(mics_cost_op_us(&c, &op, NULL), op.flops / 8e12 * 1e6, 1e-12);
+    assert_close(mics_cost_op_us(&c, &op, NULL), op.flops / 8e12 * 1e6, 1e-12);
 }
 
 // What lies in a cache moves at its rate; the optimizer's states never do.
@@ -65,16 +65,16 @@ static void test_other_ops(void **state)
     mics_cost_limit limit = MICS_COST_BY_LINK;
     mics_cost_op op = {
         .kind = MICS_COST_ATTENTION, .math = MICS_MATH_BF16, .flops = 1e12, .m = 2048};
-    assert_near(mics_cost_op_us(&c, &op, &limit), 1e12 / 40e12 * 1e6, 1e-12);
+    assert_close(mics_cost_op_us(&c, &op, &limit), 1e12 / 40e12 * 1e6, 1e-12);
     op.m = 1024;
-    assert_near(mics_cost_op_us(&c, &op, &limit), 1e12 / 30e12 * 1e6, 1e-12);
+    assert_close(mics_cost_op_us(&c, &op, &limit), 1e12 / 30e12 * 1e6, 1e-12);
     op = (mics_cost_op){.kind = MICS_COST_ELEMENTWISE, .flops = 1e6, .bytes = 1e9};
-    assert_near(mics_cost_op_us(&c, &op, &limit), 2000.0, 1e-12);
+    assert_close(mics_cost_op_us(&c, &op, &limit), 2000.0, 1e-12);
     assert_int_equal(limit, MICS_COST_BY_MEMORY);
     op.kind = MICS_COST_UPDATE;
-    assert_near(mics_cost_op_us(&c, &op, &limit), 4000.0, 1e-12);
+    assert_close(mics_cost_op_us(&c, &op, &limit), 4000.0, 1e-12);
     op = (mics_cost_op){.kind = MICS_COST_ELEMENTWISE, .flops = 1e12, .bytes = 1e9};
-    assert_near(mics_cost_op_us(&c, &op, &limit), 1e5, 1e-12);
+    assert_close(mics_cost_op_us(&c, &op, &limit), 1e5, 1e-12);
     assert_int_equal(limit, MICS_COST_BY_FLOPS);
     assert_string_equal(mics_cost_limit_text(MICS_COST_BY_MEMORY), "memory");
     assert_string_equal(mics_math_text(MICS_MATH_BF16), "bf16");
@@ -94,18 +94,18 @@ static void test_kept(void **state)
     c.accelerator.matmul_kept = 0.8;
     c.accelerator.attention_kept = 0.5;
     c.accelerator.memory_kept = 0.4;
-    assert_near(mics_cost_op_us(&c, &gemm, NULL), alone / 0.8, 1e-12);
-    assert_near(mics_cost_op_us(&c, &attention, NULL), 1e12 / 20e12 * 1e6, 1e-12);
-    assert_near(mics_cost_op_us(&c, &addition, NULL), 5000.0, 1e-12);
-    assert_near(mics_cost_op_us(&c, &update, NULL), 4000.0, 1e-12); // its own rate
+    assert_close(mics_cost_op_us(&c, &gemm, NULL), alone / 0.8, 1e-12);
+    assert_close(mics_cost_op_us(&c, &attention, NULL), 1e12 / 20e12 * 1e6, 1e-12);
+    assert_close(mics_cost_op_us(&c, &addition, NULL), 5000.0, 1e-12);
+    assert_close(mics_cost_op_us(&c, &update, NULL), 4000.0, 1e-12); // its own rate
     c = flat();
     c.jitter = 0.1;
     mics_cluster late = mics_cluster_on_nodes(&c, 1);
-    assert_near(mics_cost_op_us(&late, &gemm, NULL), alone, 1e-12);
+    assert_close(mics_cost_op_us(&late, &gemm, NULL), alone, 1e-12);
     late = mics_cluster_on_nodes(&c, 64);
-    assert_near(mics_cost_op_us(&late, &gemm, NULL), alone * (1 + 0.1 * sqrt(2 * log(64))), 1e-12);
+    assert_close(mics_cost_op_us(&late, &gemm, NULL), alone * (1 + 0.1 * sqrt(2 * log(64))), 1e-12);
     late = mics_cluster_on_nodes(&late, 64); // planners of other choices are opened from one
-    assert_near(mics_cost_op_us(&late, &gemm, NULL), alone * (1 + 0.1 * sqrt(2 * log(64))), 1e-12);
+    assert_close(mics_cost_op_us(&late, &gemm, NULL), alone * (1 + 0.1 * sqrt(2 * log(64))), 1e-12);
 }
 
 // GEMMs in fp8 pay for the casts of their operands; what is no GEMM computes in bf16.
@@ -140,12 +140,12 @@ static void test_watts(void **state)
     assert_true(a.accelerator.matmul_kept < 1 &&
                 h.accelerator.matmul_kept < a.accelerator.matmul_kept);
     cool = parse_good("{\"base\": \"dgx-h100\", \"accelerator\": {\"watts\": 350}}");
-    assert_near(h.accelerator.matmul_kept / cool.accelerator.matmul_kept, cbrt(2), 1e-12);
-    assert_near(cool.accelerator.attention_kept, cool.accelerator.matmul_kept, 1e-12);
+    assert_close(h.accelerator.matmul_kept / cool.accelerator.matmul_kept, cbrt(2), 1e-12);
+    assert_close(cool.accelerator.attention_kept, cool.accelerator.matmul_kept, 1e-12);
     cool = parse_good("{\"base\": \"dgx-h100\", \"accelerator\": {\"watts\": 1e5}}");
-    assert_near(cool.accelerator.matmul_kept, 1.0, 1e-12);
+    assert_close(cool.accelerator.matmul_kept, 1.0, 1e-12);
     cool = parse_good("{\"base\": \"dgx-h100\", \"accelerator\": {\"matmul_kept\": 0.5}}");
-    assert_near(cool.accelerator.matmul_kept, 0.5, 1e-12);
+    assert_close(cool.accelerator.matmul_kept, 0.5, 1e-12);
 }
 
 // Attention by the kernel that is named, or by what was measured.
@@ -157,12 +157,12 @@ static void test_attention_kernels(void **state)
         assert_string_equal(mics_attention_kernel_text((mics_attention_kernel)i), names[i]);
     mics_cluster c =
         parse_good("{\"base\": \"dgx-h100\", \"accelerator\": {\"attention\": \"flash3\"}}");
-    assert_near(mics_curve_at(&c.accelerator.attention_efficiency, 8192, 0),
-                mics_curve_at(&c.accelerator.attention_kernels[MICS_ATTENTION_FLASH3], 8192, 0),
-                1e-12);
+    assert_close(mics_curve_at(&c.accelerator.attention_efficiency, 8192, 0),
+                 mics_curve_at(&c.accelerator.attention_kernels[MICS_ATTENTION_FLASH3], 8192, 0),
+                 1e-12);
     c = parse_good("{\"base\": \"dgx-h100\", \"accelerator\": {\"attention\": \"flash3\", "
                    "\"attention_efficiency\": 0.1}}");
-    assert_near(mics_curve_at(&c.accelerator.attention_efficiency, 8192, 0), 0.1, 1e-12);
+    assert_close(mics_curve_at(&c.accelerator.attention_efficiency, 8192, 0), 0.1, 1e-12);
 }
 
 // Where it is said what kernels move, memory keeps its rate; other words are refused.
@@ -174,8 +174,8 @@ static void test_kernels(void **state)
     ASSERT_OK(mics_cluster_find("dgx-h100", &typical));
     fused = parse_good("{\"base\": \"dgx-h100\", \"accelerator\": {\"kernels\": \"fused\"}}");
     assert_true(mics_kernels_are(&fused.accelerator, "fused"));
-    assert_near(mics_cost_op_us(&fused, &op, NULL) / mics_cost_op_us(&typical, &op, NULL),
-                typical.accelerator.memory_kept, 1e-12);
+    assert_close(mics_cost_op_us(&fused, &op, NULL) / mics_cost_op_us(&typical, &op, NULL),
+                 typical.accelerator.memory_kept, 1e-12);
     wrong = fused;
     snprintf(wrong.accelerator.kernels, sizeof wrong.accelerator.kernels, "quick");
     ASSERT_STATUS(MICS_ERR_INVALID, mics_cluster_finish(&wrong));

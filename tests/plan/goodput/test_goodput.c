@@ -17,7 +17,7 @@ static mics_goodput_spec spec_of(double hours, double blocked_s, double commit_s
                                .restart_s = 600};
 }
 
-static void assert_near(double value, double expected, double within, const char *what)
+static void assert_close(double value, double expected, double within, const char *what)
 {
     if (!(fabs(value - expected) <= within))
         fail_msg("%s: %.9g, expected %.9g within %g", what, value, expected, within);
@@ -26,7 +26,7 @@ static void assert_near(double value, double expected, double within, const char
 static void assert_whole(const mics_goodput *g)
 {
     assert_true(g->goodput >= 0 && g->saving >= 0 && g->restarting >= 0 && g->redone >= 0);
-    assert_near(g->goodput + g->saving + g->restarting + g->redone, 1, 1e-9, "shares together");
+    assert_close(g->goodput + g->saving + g->restarting + g->redone, 1, 1e-9, "shares together");
 }
 
 // ---- closed forms ----
@@ -44,7 +44,7 @@ static void test_saves_that_wait(void **state)
             const double daly = mean_s * exp(spec.restart_s / mean_s) *
                                 expm1((interval_s + blocked_s[j]) / mean_s) / interval_s;
             const mics_goodput g = mics_goodput_at(&spec, interval_s);
-            assert_near(g.goodput, 1 / daly, 1e-12, "goodput");
+            assert_close(g.goodput, 1 / daly, 1e-12, "goodput");
             assert_whole(&g);
         }
     }
@@ -56,17 +56,17 @@ static void test_no_failures(void **state)
     mics_goodput_spec spec = spec_of(1, 10, 100);
     spec.failures_per_s = 0;
     const mics_goodput best = mics_goodput_best(&spec);
-    assert_near(best.goodput, 1, 0, "goodput without failures");
-    assert_near(best.interval_s, 0, 0, "an interval where none is needed");
-    assert_near(mics_goodput_at(&spec, 990).goodput, 0.99, 1e-12, "goodput with saves");
+    assert_close(best.goodput, 1, 0, "goodput without failures");
+    assert_close(best.interval_s, 0, 0, "an interval where none is needed");
+    assert_close(mics_goodput_at(&spec, 990).goodput, 0.99, 1e-12, "goodput with saves");
     // A save that is still being written is waited for.
-    assert_near(mics_goodput_at(&spec, 30).goodput, 0.3, 1e-12, "goodput with too many saves");
+    assert_close(mics_goodput_at(&spec, 30).goodput, 0.3, 1e-12, "goodput with too many saves");
     // Where each preemption is a save of 20 s and a restart of 600 s.
     spec.preemptions_per_s = 1 / (100 * hour_s);
     spec.final_save_s = 20;
     const double restart_s = expm1(600 / (100 * hour_s)) * 100 * hour_s;
-    assert_near(mics_goodput_best(&spec).goodput, 1 / (1 + (20 + restart_s) / (100 * hour_s)),
-                1e-12, "goodput with preemptions");
+    assert_close(mics_goodput_best(&spec).goodput, 1 / (1 + (20 + restart_s) / (100 * hour_s)),
+                 1e-12, "goodput with preemptions");
 }
 
 static void test_never_saved(void **state)
@@ -74,9 +74,9 @@ static void test_never_saved(void **state)
     (void)state;
     const mics_goodput_spec spec = spec_of(1e-3, 1e4, 1e4);
     const mics_goodput g = mics_goodput_at(&spec, hour_s);
-    assert_near(g.goodput, 0, 1e-9, "goodput where no save ends");
+    assert_close(g.goodput, 0, 1e-9, "goodput where no save ends");
     assert_whole(&g);
-    assert_near(mics_goodput_simulate(&spec, hour_s, day_s, 1), 0, 0, "simulated");
+    assert_close(mics_goodput_simulate(&spec, hour_s, day_s, 1), 0, 0, "simulated");
 }
 
 // ---- the best interval ----
@@ -103,10 +103,10 @@ static void test_best_interval(void **state)
                             best.goodput);
             // Daly's series is of the same optimum; Young's is of rare failures.
             const double share = sqrt(blocked_s[j] / (hours[i] * hour_s));
-            assert_near(daly_s(&spec) / best.interval_s, 1, 0.01 + share * share,
-                        "Daly's interval");
-            assert_near(mics_goodput_young_s(&spec) / best.interval_s, 1, 0.01 + share,
-                        "Young's interval");
+            assert_close(daly_s(&spec) / best.interval_s, 1, 0.01 + share * share,
+                         "Daly's interval");
+            assert_close(mics_goodput_young_s(&spec) / best.interval_s, 1, 0.01 + share,
+                         "Young's interval");
         }
     }
 }
@@ -120,7 +120,7 @@ static void test_interval_in_steps(void **state)
     for (int i = 0; i < 5; i++) {
         spec.step_s = steps_s[i];
         const mics_goodput best = mics_goodput_best(&spec);
-        assert_near(best.interval_s, (double)best.steps * steps_s[i], 1e-6, "whole steps");
+        assert_close(best.interval_s, (double)best.steps * steps_s[i], 1e-6, "whole steps");
         assert_true(best.steps >= 1 && best.goodput <= free_of_steps.goodput + 1e-12);
         assert_true(mics_goodput_at(&spec, best.interval_s + steps_s[i]).goodput <= best.goodput);
         if (best.steps > 1)
@@ -134,7 +134,7 @@ static void test_slow_disk(void **state)
 {
     (void)state;
     const mics_goodput_spec spec = spec_of(24, 1, 3601);
-    assert_near(mics_goodput_best(&spec).interval_s, 3600, 1e-6, "interval");
+    assert_close(mics_goodput_best(&spec).interval_s, 3600, 1e-6, "interval");
 }
 
 // Failures so rare that rounding hides them from the equation: Young's interval.
@@ -145,7 +145,7 @@ static void test_hardly_any(void **state)
     for (int i = 0; i < 3; i++) {
         mics_goodput_spec spec = {.failures_per_s = rates[i], .blocked_s = 10, .commit_s = 10};
         const double young_s = mics_goodput_young_s(&spec);
-        assert_near(mics_goodput_best(&spec).interval_s / young_s, 1, 1e-5, "interval");
+        assert_close(mics_goodput_best(&spec).interval_s / young_s, 1, 1e-5, "interval");
         spec.step_s = 1e-6; // more steps than an integer holds
         assert_true(mics_goodput_best(&spec).steps > 0);
     }
@@ -161,7 +161,7 @@ static void compare(const mics_goodput_spec *spec, double interval_s, double wit
     const double rate = spec->failures_per_s + spec->preemptions_per_s;
     const double found = mics_goodput_simulate(spec, interval_s, 20000 * g.goodput / rate, 7);
     const double slack = 0.03 * (1 - g.goodput);
-    assert_near(found, g.goodput, within + slack, what);
+    assert_close(found, g.goodput, within + slack, what);
     // The same bits again.
     assert_true(found <= mics_goodput_simulate(spec, interval_s, 20000 * g.goodput / rate, 7) &&
                 found >= mics_goodput_simulate(spec, interval_s, 20000 * g.goodput / rate, 7));

@@ -191,7 +191,7 @@ static void test_odd_micro_batch(void **state)
 
 // ---- what a buyer asks ----
 
-static void assert_near(double value, double expected, double tolerance)
+static void assert_close(double value, double expected, double tolerance)
 {
     if (fabs(value - expected) > tolerance)
         fail_msg("%.12g is not %.12g", value, expected);
@@ -209,14 +209,15 @@ static void test_offer(void **state)
     mics_plan_goal goal = {.tokens = 8.64e10, .days = 2.1, .losses = none};
     mics_plan_offer offer = mics_plan_offer_get(plan, 2, &entry, &goal);
     assert_int_equal(offer.ranks, 16);
-    assert_near(offer.step_s.typical, 2, 1e-9);
-    assert_near(offer.step_s.low, 2 * chip->step_low, 1e-9);
-    assert_near(offer.step_s.high, 2 * chip->step_high, 1e-9);
+    assert_close(offer.step_s.typical, 2, 1e-9);
+    assert_close(offer.step_s.low, 2 * chip->step_low, 1e-9);
+    assert_close(offer.step_s.high, 2 * chip->step_high, 1e-9);
     assert_true(chip->step_low < 1 && chip->step_high > 1);
-    assert_true(offer.unpublished == NULL && offer.published_rows == chip->published_rows);
-    assert_near(offer.days.typical, 2, 1e-9);
-    assert_near(offer.usd.typical, 2 * usd_per_day, 1e-6);
-    assert_near(offer.usd.high, 2 * usd_per_day * chip->step_high, 1e-6);
+    assert_true(offer.unpublished == NULL && offer.published_rows > 50);
+    assert_string_equal(offer.kind->name, "A100 bf16 data");
+    assert_close(offer.days.typical, 2, 1e-9);
+    assert_close(offer.usd.typical, 2 * usd_per_day, 1e-6);
+    assert_close(offer.usd.high, 2 * usd_per_day * chip->step_high, 1e-6);
     assert_true(offer.tokens.low == 8.64e10 && offer.tokens.high == 8.64e10);
     assert_true(offer.meets);
     goal.usd = 1.9 * usd_per_day;
@@ -227,15 +228,15 @@ static void test_offer(void **state)
     // Without tokens: what a day's money, or a day, is enough for, whichever is less.
     goal = (mics_plan_goal){.usd = usd_per_day, .losses = none};
     offer = mics_plan_offer_get(plan, 2, &entry, &goal);
-    assert_near(offer.tokens.typical, 4.32e10, 1);
-    assert_near(offer.tokens.low, 4.32e10 / chip->step_high, 1);
-    assert_near(offer.tokens.high, 4.32e10 / chip->step_low, 1);
-    assert_near(offer.usd.low, usd_per_day, 1e-6);
-    assert_near(offer.usd.high, usd_per_day, 1e-6);
+    assert_close(offer.tokens.typical, 4.32e10, 1);
+    assert_close(offer.tokens.low, 4.32e10 / chip->step_high, 1);
+    assert_close(offer.tokens.high, 4.32e10 / chip->step_low, 1);
+    assert_close(offer.usd.low, usd_per_day, 1e-6);
+    assert_close(offer.usd.high, usd_per_day, 1e-6);
     assert_true(offer.meets);
     goal.days = 0.5;
     offer = mics_plan_offer_get(plan, 2, &entry, &goal);
-    assert_near(offer.tokens.typical, 2.16e10, 1);
+    assert_close(offer.tokens.typical, 2.16e10, 1);
     assert_true(offer.days.low == offer.days.high);
     // Nothing published is like it: a wider range.
     plan->math = MICS_MATH_TF32;
@@ -243,10 +244,41 @@ static void test_offer(void **state)
     assert_string_equal(offer.unpublished, "in tf32");
     assert_int_equal(offer.published_rows, 0);
     assert_true(offer.step_s.low < 2 * chip->step_low && offer.step_s.high > 2 * chip->step_high);
+    // Nor in fp8 on this chip: the nearest is of another one.
+    plan->math = MICS_MATH_FP8;
+    offer = mics_plan_offer_get(plan, 2, &entry, &goal);
+    assert_null(offer.unpublished);
+    assert_int_equal(offer.published_rows, 0);
+    assert_string_equal(offer.kind->name, "H100 fp8 data");
+    assert_true(offer.step_s.low < 2 * chip->step_low && offer.step_s.high > 2 * chip->step_high);
     // A price that is not known is within no budget.
     plan->cluster.usd_per_node_hour = 0;
     goal = (mics_plan_goal){.tokens = 8.64e10, .usd = 1e9};
     assert_false(mics_plan_offer_get(plan, 2, &entry, &goal).meets);
+    mics_plan_close(plan);
+}
+
+// Plans of rivals with software of their own: theirs alone change.
+static void test_software(void **state)
+{
+    mics_memory *memory = *state;
+    mics_plan_spec spec = {.file = "model.json", .cluster = "p5.48xlarge:1"};
+    mics_plan_found found = {.planner = NULL}, rivals = {.planner = NULL};
+    mics_plan *plan = NULL, *theirs = NULL;
+    ASSERT_OK(mics_plan_open(memory, &spec, &plan));
+    ASSERT_OK(mics_plan_find(plan, 1, 0, &found));
+    spec.software = "hf-2023";
+    ASSERT_OK(mics_plan_open(memory, &spec, &theirs));
+    ASSERT_OK(mics_plan_find(theirs, 1, 0, &rivals));
+    assert_true(rivals.result->entries[0].step_us == found.result->entries[0].step_us);
+    assert_true(rivals.baselines[MICS_PLAN_MICS].step_us ==
+                found.baselines[MICS_PLAN_MICS].step_us);
+    // Kernels in several parts.
+    assert_true(rivals.baselines[MICS_PLAN_ZERO3].step_us >
+                found.baselines[MICS_PLAN_ZERO3].step_us);
+    mics_plan_found_close(&rivals);
+    mics_plan_found_close(&found);
+    mics_plan_close(theirs);
     mics_plan_close(plan);
 }
 
@@ -355,6 +387,8 @@ static void test_refused(void **state)
         {{.file = "run.json", .cluster = "p4d.24xlarge:1", .precision = "fp6"}, "fp6 is not known"},
         {{.file = "run.json", .cluster = "p4d.24xlarge:1", .attention = "flash3"},
          "of unfused, flash1, flash2 and cudnn"},
+        {{.file = "run.json", .cluster = "p4d.24xlarge:1", .software = "megatron"},
+         "--software megatron is not known; mics, torchtitan-2024, "},
         {{.file = "run.json",
           .cluster = "p4d.24xlarge:1",
           .has_reserve = true,
@@ -479,6 +513,7 @@ int main(void)
         cmocka_unit_test(test_bare_config),
         cmocka_unit_test(test_odd_micro_batch),
         cmocka_unit_test(test_offer),
+        cmocka_unit_test(test_software),
         cmocka_unit_test(test_several_clusters),
         cmocka_unit_test(test_choices),
         cmocka_unit_test(test_uneven_batch),

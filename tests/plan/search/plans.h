@@ -115,7 +115,7 @@ static inline void drop_line(void *ctx, mics_log_level level, int32_t rank, cons
     (void)line;
 }
 
-static inline void assert_near(double value, double expected, double share, const char *what)
+static inline void assert_close(double value, double expected, double share, const char *what)
 {
     const double gap = value > expected ? value - expected : expected - value;
     if (!(gap <= share * (expected > 0 ? expected : -expected) + 1e-9))

@@ -85,8 +85,8 @@ static void compare_with_exhaustive(const machine *on, double memory_bytes, int 
         *largest_out = e->choice.experts > *largest_out ? e->choice.experts : *largest_out;
         assert_int_equal(strstr(e->name, ", E = ") != NULL, e->choice.experts > 1);
         assert_int_equal(e->exposed_all_to_all_us > 0, e->choice.experts > 1);
-        assert_near(e->compute_us + e->update_us + e->exposed_us + e->overhead_us, e->step_us, 1e-9,
-                    "the sum of the parts");
+        assert_close(e->compute_us + e->update_us + e->exposed_us + e->overhead_us, e->step_us,
+                     1e-9, "the sum of the parts");
     }
     mics_plan_result_close(pruned);
     mics_plan_result_close(all);

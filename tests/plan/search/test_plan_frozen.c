@@ -277,8 +277,8 @@ static void test_frozen_weights_stay_inside_nodes(void **state)
     ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
     const double base = 8030261248.0, table = 128256.0 * 4096, adapters = 41943040;
     const double gathered = 2 * (base - table) + 2 * adapters, reduced = adapters;
-    assert_near(node_gb(&f, 32), 8 * 2 * (gathered + reduced) * 31 / 32 * 1e-9, 0.001, "zero3");
-    assert_near(node_gb(&f, 8), 2 * 3.0 / 4 * sizeof(float) * adapters * 1e-9, 1e-4, "mics(8)");
+    assert_close(node_gb(&f, 32), 8 * 2 * (gathered + reduced) * 31 / 32 * 1e-9, 0.001, "zero3");
+    assert_close(node_gb(&f, 8), 2 * 3.0 / 4 * sizeof(float) * adapters * 1e-9, 1e-4, "mics(8)");
     close_plans(&f);
 }
 
@@ -293,8 +293,8 @@ static void test_model_flops(void **state)
     const double layer = qkv + 4096.0 * 4096 + 3.0 * 4096 * 14336;
     const double expected = 4 * (32 * layer + 128256.0 * 4096) - 2 * qkv + 6.0 * 41943040 -
                             2 * 3 * 16.0 * 4096 + 32 * 6 * length * 4096;
-    assert_near(mics_model_flops_per_token(f.model, (int64_t)length), expected, 1e-12,
-                "model FLOPs of an adapter");
+    assert_close(mics_model_flops_per_token(f.model, (int64_t)length), expected, 1e-12,
+                 "model FLOPs of an adapter");
     close_plans(&f);
 }
 
@@ -330,8 +330,8 @@ static void test_model_flops_of_the_last_layer(void **state)
     const double length = 16, attention = length * 64;
     const double layer = 2 * 64.0 * 64 + 2 * 32.0 * 64 + 3 * 160.0 * 64 + attention;
     const double expected = 2 * 2 * layer + 6 * layer + 4 * 700.0 * 64;
-    assert_near(mics_model_flops_per_token(f.model, (int64_t)length), expected, 1e-12,
-                "model FLOPs of the last layer");
+    assert_close(mics_model_flops_per_token(f.model, (int64_t)length), expected, 1e-12,
+                 "model FLOPs of the last layer");
     close_plans(&f);
 }
 
@@ -347,9 +347,9 @@ static void test_baselines(void **state)
     ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
     ASSERT_OK(mics_planner_baseline(f.planner, NULL, MICS_PLAN_DDP, &entry));
     // A ring of 4 leaves each of two nodes once: there and back it sends 3 quarters.
-    assert_near((double)entry.sent.inter,
-                2 * 2 * 3.0 / 4 * sizeof(float) * (double)mics_model_trained_count(f.model), 0.01,
-                "ddp");
+    assert_close((double)entry.sent.inter,
+                 2 * 2 * 3.0 / 4 * sizeof(float) * (double)mics_model_trained_count(f.model), 0.01,
+                 "ddp");
     ASSERT_OK(mics_planner_baseline(f.planner, NULL, MICS_PLAN_MEGATRON, &entry));
     assert_int_equal(entry.choice.micro_batch, 0);
     mics_plan_explain(f.planner, NULL, &entry);

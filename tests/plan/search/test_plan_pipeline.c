@@ -33,8 +33,8 @@ static void test_bubbles(void **state)
         const int p = cases[i][0], v = cases[i][1], m = cases[i][2];
         const double busy = m * 3.0 * 16 / p;
         const pipeline_time time = run(memory, p, v, m, &plain);
-        assert_near(time.compute_us, busy, 1e-12, "work of a stage");
-        assert_near(time.us, busy * (1 + (p - 1.0) / (v * m)), 1e-12, "with its bubble");
+        assert_close(time.compute_us, busy, 1e-12, "work of a stage");
+        assert_close(time.us, busy * (1 + (p - 1.0) / (v * m)), 1e-12, "with its bubble");
     }
     assert_int_equal(mics_memory_close(memory), 0);
 }
@@ -48,13 +48,13 @@ static void test_the_slowest_stage_sets_the_pace(void **state)
     times.head = (unit_time){.forward_us = 3, .backward_us = 6, .forward_sum_us = 1};
     times.embed.forward_us = 0.5;
     const pipeline_time time = run(memory, 4, 1, 64, &times);
-    assert_near(time.compute_us, 64 * (12 + 9), 1e-12, "the last stage's work");
-    assert_near(time.sum_us, 64, 1e-12, "its sums");
+    assert_close(time.compute_us, 64 * (12 + 9), 1e-12, "the last stage's work");
+    assert_close(time.sum_us, 64, 1e-12, "its sums");
     assert_true(time.us > 64 * 22 && time.us < 64 * 22 + 60);
     // Sends lie between stages; the first has none forward, the last none backward.
     times = plain;
     times.send_us = 10;
-    assert_near(run(memory, 1, 1, 5, &times).us, 5 * 48, 1e-12, "one stage sends nothing");
+    assert_close(run(memory, 1, 1, 5, &times).us, 5 * 48, 1e-12, "one stage sends nothing");
     assert_true(run(memory, 4, 1, 8, &times).us > run(memory, 4, 1, 8, &plain).us + 8 * 10);
     assert_int_equal(mics_memory_close(memory), 0);
 }
@@ -66,9 +66,9 @@ static void test_micro_batches_under_way(void **state)
     const cut few = {.p = {.stages = 4, .chunks = 1}, .micro_steps = 2};
     const cut interleaved = {.p = {.stages = 4, .chunks = 2}, .micro_steps = 16};
     // 1F1B holds as many micro-batches as there are stages (SC21, section 2.2.1); 16 layers: 4 a stage.
-    assert_near(pipeline_layers_held(&plain_cut, 16, 0), 4 * 4, 0, "1F1B");
-    assert_near(pipeline_layers_held(&few, 16, 0), 2 * 4, 0, "no more than there are");
-    assert_near(pipeline_layers_held(&interleaved, 16, 0), (6 + 4 + 1) * 2, 0, "interleaved");
+    assert_close(pipeline_layers_held(&plain_cut, 16, 0), 4 * 4, 0, "1F1B");
+    assert_close(pipeline_layers_held(&few, 16, 0), 2 * 4, 0, "no more than there are");
+    assert_close(pipeline_layers_held(&interleaved, 16, 0), (6 + 4 + 1) * 2, 0, "interleaved");
 }
 
 static void test_cutting_products(void **state)
@@ -90,20 +90,20 @@ static void test_cutting_products(void **state)
                    .micro_batch = 2};
     const unit_time a = tensor_unit(f.planner, 1, &whole), b = tensor_unit(f.planner, 1, &quarter);
     assert_true(b.forward_us < a.forward_us && b.forward_us > a.forward_us / 4);
-    assert_near(a.forward_sum_us, 0, 0, "sums of one rank");
+    assert_close(a.forward_sum_us, 0, 0, "sums of one rank");
     assert_true(b.forward_sum_us > 0 && b.backward_sum_us == b.forward_sum_us);
-    assert_near(a.flops_forward, b.flops_forward, 1e-12, "FLOPs of the whole unit");
+    assert_close(a.flops_forward, b.flops_forward, 1e-12, "FLOPs of the whole unit");
     // Norms' inputs and what the first products read stay whole: 4 widths of 128 tokens, 2 bytes each.
     const double width = 2.0 * 64 * 128 * 2;
-    assert_near(a.saved_bytes - b.saved_bytes, 0.75 * (a.saved_bytes - 4 * width), 1e-12, "cut");
-    assert_near(b.input_bytes, width, 0, "input");
+    assert_close(a.saved_bytes - b.saved_bytes, 0.75 * (a.saved_bytes - 4 * width), 1e-12, "cut");
+    assert_close(b.input_bytes, width, 0, "input");
     // Sequence parallelism cuts these too, and waits for no more than without.
     quarter.p.era = MICS_MEGATRON_2023;
     const unit_time s = tensor_unit(f.planner, 1, &quarter);
-    assert_near(s.saved_bytes, a.saved_bytes / 4, 1e-12, "all of it");
-    assert_near(s.input_bytes, width / 4, 0, "input");
-    assert_near(s.whole_bytes, width, 0, "gathered");
-    assert_near(s.forward_sum_us, b.forward_sum_us, 1e-12, "as many bytes");
+    assert_close(s.saved_bytes, a.saved_bytes / 4, 1e-12, "all of it");
+    assert_close(s.input_bytes, width / 4, 0, "input");
+    assert_close(s.whole_bytes, width, 0, "gathered");
+    assert_close(s.forward_sum_us, b.forward_sum_us, 1e-12, "as many bytes");
     // Beside GEMMs at least one of four chunks is waited for.
     quarter.p.era = MICS_MEGATRON_NOW;
     const unit_time n = tensor_unit(f.planner, 1, &quarter);
@@ -115,7 +115,7 @@ static void test_cutting_products(void **state)
         forward += mics_op_cost_get(f.model, &f.model->units[1], &f.model->units[1].ops[o],
                                     (mics_batch){.sequences = 2, .length = 64, .threads = 1})
                        .flops_forward;
-    assert_near(a.flops_forward, forward, 1e-12, "forward FLOPs");
+    assert_close(a.flops_forward, forward, 1e-12, "forward FLOPs");
     close_plans(&f);
 }
 
@@ -156,12 +156,39 @@ static void test_eras(void **state)
     ASSERT_OK(mics_planner_baseline(f.planner, &space, MICS_PLAN_MEGATRON, &then));
     space.pipeline.era = MICS_MEGATRON_NOW;
     ASSERT_OK(mics_planner_baseline(f.planner, &space, MICS_PLAN_MEGATRON, &now));
-    assert_near((double)now.memory.bytes[MICS_MEM_OPTIMIZER],
-                (double)then.memory.bytes[MICS_MEM_OPTIMIZER] / 4, 1e-4, "of 4 replicas");
+    assert_close((double)now.memory.bytes[MICS_MEM_OPTIMIZER],
+                 (double)then.memory.bytes[MICS_MEM_OPTIMIZER] / 4, 1e-4, "of 4 replicas");
     assert_int_equal(now.memory.bytes[MICS_MEM_PARAMS], then.memory.bytes[MICS_MEM_PARAMS]);
     assert_true(now.memory.bytes[MICS_MEM_ACTIVATIONS] < then.memory.bytes[MICS_MEM_ACTIVATIONS]);
     assert_true(now.update_us < then.update_us);
     assert_true(now.step_us < then.step_us);
+    close_plans(&f);
+}
+
+// Where all activations do not fit, as few layers as fit are made again, which takes less time than
+// all of them.
+static void test_some_layers(void **state)
+{
+    (void)state;
+    fixture f;
+    mics_plan_entry none, all, some;
+    open_plans(&f, 2, 4, 16);
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    mics_plan_space space = {
+        .micro_batch = 4, .recompute_given = true, .pipeline = {.tensor = 2, .stages = 1}};
+    ASSERT_OK(mics_planner_baseline(f.planner, &space, MICS_PLAN_MEGATRON, &none));
+    space.recompute = mics_recompute_all(true);
+    ASSERT_OK(mics_planner_baseline(f.planner, &space, MICS_PLAN_MEGATRON, &all));
+    mics_planner_close(f.planner);
+    f.planner = NULL;
+    f.request.memory_bytes = ((double)none.memory.total + (double)all.memory.total) / 2;
+    ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+    space.recompute_given = false;
+    ASSERT_OK(mics_planner_baseline(f.planner, &space, MICS_PLAN_MEGATRON, &some));
+    assert_true(some.fits && some.choice.recompute.units > 0);
+    assert_true(some.choice.recompute.units < MICS_RECOMPUTE_ALL);
+    assert_true(some.memory.total < none.memory.total && some.memory.total >= all.memory.total);
+    assert_true(some.step_us > none.step_us && some.step_us < all.step_us);
     close_plans(&f);
 }
 
@@ -187,7 +214,7 @@ static void test_whole_models(void **state)
             ASSERT_OK(mics_planner_baseline(f.planner, &space, MICS_PLAN_MEGATRON, &a));
             ASSERT_OK(mics_planner_baseline(f.planner, &space, eras[i % 2].same, &b));
             assert_string_equal(a.name, "megatron t1 p1 d8 v1");
-            assert_near(a.step_us, b.step_us, 0, "step");
+            assert_close(a.step_us, b.step_us, 0, "step");
             assert_int_equal(a.memory.total, b.memory.total);
             assert_int_equal(a.choice.micro_batch, b.choice.micro_batch);
             assert_true(mics_recompute_is(a.choice.recompute, b.choice.recompute));
@@ -210,10 +237,10 @@ static void test_layer_is_the_schedules(void **state)
     mics_schedule *schedule = schedule_of(&f, &choice);
     const mics_cluster *cluster = &f.planner->request.cluster;
     const unit_time time = tensor_unit(f.planner, 1, &whole);
-    assert_near(time.forward_us, unit_forward_us(schedule, cluster, f.request.math, 1, NULL), 1e-9,
-                "forward");
-    assert_near(time.backward_us, unit_backward_us(schedule, cluster, f.request.math, 1, NULL),
-                1e-9, "backward");
+    assert_close(time.forward_us, unit_forward_us(schedule, cluster, f.request.math, 1, NULL), 1e-9,
+                 "forward");
+    assert_close(time.backward_us, unit_backward_us(schedule, cluster, f.request.math, 1, NULL),
+                 1e-9, "backward");
     mics_schedule_close(schedule);
     close_plans(&f);
 }
@@ -227,8 +254,8 @@ static void test_best_cut(void **state)
     ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
     ASSERT_OK(mics_planner_baseline(f.planner, NULL, MICS_PLAN_MEGATRON, &best));
     assert_int_equal(best.pipeline.tensor * best.pipeline.stages * best.pipeline.data, 8);
-    assert_near(best.compute_us + best.update_us + best.exposed_us + best.overhead_us, best.step_us,
-                1e-9, "parts of a step");
+    assert_close(best.compute_us + best.update_us + best.exposed_us + best.overhead_us,
+                 best.step_us, 1e-9, "parts of a step");
     assert_true(best.fits);
     const mics_sharding own = best.choice.sharding; // each rank its own part of the model
     assert_true(own.params == 1 && own.grads == 1 && own.optimizer == 1);
@@ -295,11 +322,11 @@ static void test_context(void **state)
     const cut one = cut_into(1, 1, 1, &f), four = cut_into(1, 4, 1, &f);
     const unit_time a = tensor_unit(f.planner, 1, &one), b = tensor_unit(f.planner, 1, &four);
     // Each rank has a quarter of the tokens: of activations, too, and of all work a little more.
-    assert_near(cut_tokens(f.planner, &four), 1024, 0, "tokens of a rank");
-    assert_near(b.saved_bytes, a.saved_bytes / 4, 1e-12, "saved");
-    assert_near(b.flops_forward, a.flops_forward, 1e-12, "FLOPs of the whole unit");
+    assert_close(cut_tokens(f.planner, &four), 1024, 0, "tokens of a rank");
+    assert_close(b.saved_bytes, a.saved_bytes / 4, 1e-12, "saved");
+    assert_close(b.flops_forward, a.flops_forward, 1e-12, "FLOPs of the whole unit");
     assert_true(b.forward_us >= 0.99 * a.forward_us / 4 && b.forward_us < 0.6 * a.forward_us);
-    assert_near(a.forward_sum_us, 0, 0, "nothing to send");
+    assert_close(a.forward_sum_us, 0, 0, "nothing to send");
     // Keys and values of 8 heads of 16 numbers: a step of the ring, forward; backward gradients too.
     const double block = 2.0 * 8 * 16 * 1024 * 2;
     const double step_us = exchange_ring_us(f.planner, &four, block);
@@ -323,7 +350,7 @@ static void test_ring_hides_behind_attention(void **state)
     f.planner->request.cluster.tiers[0].bytes_per_s *= 1000;
     f.planner->request.cluster.tiers[0].rank_bytes_per_s *= 1000;
     f.planner->request.cluster.tiers[0].latency_us = 0.01;
-    assert_near(tensor_unit(f.planner, 1, &four).forward_sum_us, 0, 0, "hidden");
+    assert_close(tensor_unit(f.planner, 1, &four).forward_sum_us, 0, 0, "hidden");
     f.planner->request.cluster.tiers[0].bytes_per_s /= 1e6;
     f.planner->request.cluster.tiers[0].rank_bytes_per_s /= 1e6;
     const double waits_us = tensor_unit(f.planner, 1, &four).forward_sum_us;
@@ -341,11 +368,11 @@ static void test_experts(void **state)
     const unit_time a = tensor_unit(f.planner, 1, &whole), b = tensor_unit(f.planner, 1, &spread);
     // Two all-to-alls each way: 2 x 4096 vectors of 128 numbers, a quarter of them to each rank.
     const double us = exchange_experts_us(f.planner, &spread, 2);
-    assert_near(b.forward_sum_us, 2 * us, 1e-12, "forward");
-    assert_near(b.backward_sum_us, 2 * us, 1e-12, "backward");
-    assert_near(us, 3 * (4 + 2.0 * 4096 * 128 * 2 / 4 / 20e9 * 1e6), 0.1, "three messages");
+    assert_close(b.forward_sum_us, 2 * us, 1e-12, "forward");
+    assert_close(b.backward_sum_us, 2 * us, 1e-12, "backward");
+    assert_close(us, 3 * (4 + 2.0 * 4096 * 128 * 2 / 4 / 20e9 * 1e6), 0.1, "three messages");
     // As many tokens for a quarter of the experts: as many FLOPs, in fewer and larger GEMMs.
-    assert_near(a.flops_forward, b.flops_forward, 1e-12, "FLOPs");
+    assert_close(a.flops_forward, b.flops_forward, 1e-12, "FLOPs");
     assert_true(b.forward_us <= a.forward_us);
     assert_true(b.saved_bytes > a.saved_bytes);
     const cut far = cut_into(1, 1, 8, &f);
@@ -370,8 +397,8 @@ static void test_rows_of_few_experts(void **state)
     for (int expert = 2; expert <= 8; expert *= 2) {
         const cut spread = cut_into(1, 1, expert, &f);
         const unit_time b = tensor_unit(f.planner, 1, &spread);
-        assert_near(b.forward_us, a.forward_us, 1e-9, "forward");
-        assert_near(b.backward_us, a.backward_us, 1e-9, "backward");
+        assert_close(b.forward_us, a.forward_us, 1e-9, "forward");
+        assert_close(b.backward_us, a.backward_us, 1e-9, "backward");
     }
     close_plans(&f);
 }
@@ -411,9 +438,37 @@ static void test_degrees_are_searched(void **state)
     eight.expert = 8;
     const double experts = 3.0 * 8 * 3 * 128 * 64; // layers, experts, matrices
     const mics_plan_entry a = plan_of(&f, two), b = plan_of(&f, eight);
-    assert_near((double)(a.memory.bytes[MICS_MEM_PARAMS] - b.memory.bytes[MICS_MEM_PARAMS]),
-                2 * experts * 3 / 8, 1e-6, "parameters");
+    assert_close((double)(a.memory.bytes[MICS_MEM_PARAMS] - b.memory.bytes[MICS_MEM_PARAMS]),
+                 2 * experts * 3 / 8, 1e-6, "parameters");
     close_plans(&f);
+}
+
+// Rivals' software: parameters of FSDP are in shards; sums of half
+// precision take half; all-to-alls that are hidden are not waited for.
+static void test_software(void **state)
+{
+    (void)state;
+    static const mics_software fsdp = {.shards_params = true, .imbalance = 1},
+                               half = {.half_grads = true, .imbalance = 1},
+                               hides = {.exchange_hidden = 1, .imbalance = 1},
+                               uneven = {.routing_us = 100, .imbalance = 1.5};
+    static const mics_software *const all[] = {NULL, &fsdp, &half, &hides, &uneven};
+    mics_plan_entry entries[5];
+    for (int i = 0; i < 5; i++) {
+        fixture f;
+        open_mixture(&f, 2, 4, 8, 0);
+        mics_planner_close(f.planner);
+        f.request.software = all[i];
+        ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+        entries[i] = plan_of(&f, (mics_plan_pipeline){.tensor = 1, .stages = 1, .expert = 4});
+        close_plans(&f);
+    }
+    assert_true(entries[1].memory.bytes[MICS_MEM_PARAMS] <
+                entries[0].memory.bytes[MICS_MEM_PARAMS]);
+    assert_int_equal(2 * entries[2].memory.bytes[MICS_MEM_GRADS],
+                     entries[0].memory.bytes[MICS_MEM_GRADS]);
+    assert_true(entries[3].step_us < entries[0].step_us);
+    assert_true(entries[4].step_us > entries[0].step_us);
 }
 
 static void assert_no_cut(const fixture *f, mics_plan_pipeline degrees, const char *expected)
@@ -439,7 +494,7 @@ static void test_impossible_degrees(void **state)
                   "no cut into 3 tensor-parallel ranks: they divide a node's ranks, and the "
                   "key-value heads; 1, 2 or 4 would work");
     assert_no_cut(&f, (mics_plan_pipeline){.stages = 3}, "1, 2 or 4 would work");
-    assert_no_cut(&f, (mics_plan_pipeline){.chunks = 3}, "1 or 2 would work");
+    assert_no_cut(&f, (mics_plan_pipeline){.chunks = 4}, "1, 2 or 3 would work");
     assert_no_cut(&f, (mics_plan_pipeline){.stages = 1, .chunks = 2}, "beside the other degrees");
     assert_no_cut(&f, (mics_plan_pipeline){.context = 3}, "1, 2, 4 or 8 would work");
     assert_no_cut(&f, (mics_plan_pipeline){.expert = 16}, "1, 2, 4 or 8 would work");
@@ -467,6 +522,8 @@ int main(void)
         cmocka_unit_test(test_cutting_products),
         cmocka_unit_test(test_uneven_stages),
         cmocka_unit_test(test_eras),
+        cmocka_unit_test(test_some_layers),
+        cmocka_unit_test(test_software),
         cmocka_unit_test(test_whole_models),
         cmocka_unit_test(test_layer_is_the_schedules),
         cmocka_unit_test(test_best_cut),

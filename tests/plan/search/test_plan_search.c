@@ -135,6 +135,23 @@ static void test_packed_numbers_only_add_memory(void **state)
     close_plans(&f);
 }
 
+// Parameter sync that sends changes.
+static void test_changes(void **state)
+{
+    (void)state;
+    for (int nodes = 2; nodes <= 4; nodes += 2) {
+        fixture f;
+        open_plans(&f, nodes, 2, 16);
+        f.request.precision = MICS_PRECISION_MIXED;
+        f.request.delta_sync = true;
+        f.request.coalesce_below = nodes == 4 ? 100000 : 0;
+        ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
+        visit_all(&f, check_memory);
+        visit_all(&f, check_bound);
+        close_plans(&f);
+    }
+}
+
 // ---- time ----
 
 static void check_bounds(int nodes, int per_node, int64_t batch, const char *more, bool fp32,
@@ -667,14 +684,14 @@ static void test_rates(void **state)
     ASSERT_OK(mics_planner_open(f.memory, &f.request, &f.planner));
     ASSERT_OK(mics_planner_evaluate(f.planner, &choice, &e));
     const double flops = mics_model_flops_per_token(f.model, 64) * 16 * 64 / 4;
-    assert_near(e.tokens, 16 * 64, 0, "tokens");
-    assert_near(e.tokens_per_s, 16 * 64 / e.step_us * 1e6, 1e-12, "tokens/s");
-    assert_near(e.tflops_per_gpu, flops / e.step_us * 1e-6, 1e-12, "TFLOP/s");
-    assert_near(e.mfu, flops / e.step_us * 1e6 / 8e12, 1e-12, "MFU");
-    assert_near(e.usd_per_gtoken, 2 * 3.6 / 3600 / e.tokens_per_s * 1e9, 1e-12, "price");
+    assert_close(e.tokens, 16 * 64, 0, "tokens");
+    assert_close(e.tokens_per_s, 16 * 64 / e.step_us * 1e6, 1e-12, "tokens/s");
+    assert_close(e.tflops_per_gpu, flops / e.step_us * 1e-6, 1e-12, "TFLOP/s");
+    assert_close(e.mfu, flops / e.step_us * 1e6 / 8e12, 1e-12, "MFU");
+    assert_close(e.usd_per_gtoken, 2 * 3.6 / 3600 / e.tokens_per_s * 1e9, 1e-12, "price");
     assert_true(e.hardware_flops > e.model_flops);
     assert_string_equal(e.name, "mics+(2)");
-    assert_near(e.spare_bytes, 15.0 * (1 << 30) - (double)e.memory.total, 1e-12, "spare");
+    assert_close(e.spare_bytes, 15.0 * (1 << 30) - (double)e.memory.total, 1e-12, "spare");
     close_plans(&f);
 }
 
@@ -915,6 +932,7 @@ int main(void)
         cmocka_unit_test(test_memory_over_nodes),
         cmocka_unit_test(test_layered_is_the_runs),
         cmocka_unit_test(test_packed_numbers_only_add_memory),
+        cmocka_unit_test(test_changes),
         cmocka_unit_test(test_bounds_are_below_simulated_times),
         cmocka_unit_test(test_bounds_of_early_gathers),
         cmocka_unit_test(test_bounds_where_collectives_slow),

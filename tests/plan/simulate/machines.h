@@ -32,7 +32,7 @@ static inline mics_cluster machine(int32_t per_node)
     return c;
 }
 
-static inline void assert_near(const char *what, double value, double expected, double tolerance)
+static inline void assert_close(const char *what, double value, double expected, double tolerance)
 {
     if (!(fabs(value - expected) <= tolerance * fabs(expected) + 1e-12))
         fail_msg("%s: %.15g, expected %.15g", what, value, expected);
@@ -109,7 +109,7 @@ static inline mics_step hand_gather(mics_step_kind kind, mics_stream stream, mic
 // The last stage of a gather over the world, inside the node.
 static inline mics_step hand_node_gather(size_t bytes)
 {
-    mics_step step = hand_gather(MICS_STEP_GATHER, MICS_STREAM_INTRA, MICS_AXIS_WORLD, bytes);
+    mics_step step = hand_gather(MICS_STEP_GATHER, MICS_STREAM_INTRA, MICS_AXIS_ISLAND, bytes);
     step.stage = MICS_STAGE_INTRA;
     return step;
 }

@@ -65,7 +65,7 @@ static const local_case local_cases[] = {
 
 static mics_step local_step(const local_case *c)
 {
-    mics_step step = hand_gather(c->kind, MICS_STREAM_INTER, MICS_AXIS_WORLD, 0);
+    mics_step step = hand_gather(c->kind, MICS_STREAM_INTER, MICS_AXIS_ISLAND, 0);
     step.unit = UNIT;
     step.stage = c->stage;
     step.dtype = (mics_step_dtypes){.held = c->held, .sent = c->sent};
@@ -112,7 +112,7 @@ static void test_no_bytes_no_launch(void **state)
     world w;
     world_open(&w, 2, 4, (mics_sharding){1, 1, 8});
     world_reschedule(&w);
-    mics_step step = hand_gather(MICS_STEP_PARAM_SYNC, MICS_STREAM_INTER, MICS_AXIS_WORLD, 4000);
+    mics_step step = hand_gather(MICS_STEP_PARAM_SYNC, MICS_STREAM_INTER, MICS_AXIS_ISLAND, 4000);
     const double us = collective_use(w.schedule, &w.cluster, &options, &step).us;
     w.cluster.accelerator.launch_us = 1000;
     expect("sync", collective_use(w.schedule, &w.cluster, &options, &step).us, us);
@@ -170,7 +170,7 @@ static const tree_case tree_cases[] = {
 static void check_tree(world *w, const tree_case *c, bool faster)
 {
     const mics_simulate_options options = {.math = MICS_MATH_FP32, .trees = c->trees};
-    mics_step step = hand_gather(c->kind, MICS_STREAM_INTER, MICS_AXIS_WORLD, 4096);
+    mics_step step = hand_gather(c->kind, MICS_STREAM_INTER, MICS_AXIS_ISLAND, 4096);
     step.stage = c->stage;
     step.algorithm = c->algorithm;
     w->schedule->spec.all_reduces = c->all_reduces;

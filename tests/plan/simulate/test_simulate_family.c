@@ -50,7 +50,7 @@ static void draw(setting *s, int32_t index)
     s->precision = index % 5 == 4 ? MICS_PRECISION_MIXED : MICS_PRECISION_FP32;
     s->gather = index % 7 == 3 ? MICS_COMM_BF16 : MICS_COMM_FP32;
     s->reduce = index % 7 == 5 ? MICS_COMM_BF16 : MICS_COMM_FP32;
-    s->second_hop = (mics_comm_dtype)(index % 11 < MICS_COMM_DTYPES ? index % 11 : MICS_COMM_FP32);
+    s->second_hop = (mics_comm_dtype)(index % 11 <= MICS_COMM_INT8 ? index % 11 : MICS_COMM_FP32);
     if (s->nodes > 1 && s->per_node > 2) // packed sums may send more than whole ones: refused
         s->reduce = s->second_hop = MICS_COMM_FP32;
     s->cores = index % 4 == 2 ? 2 : 0;
@@ -110,11 +110,11 @@ static void check_sums(const world *w, const mics_simulation *s)
         assert_true(k->critical_us <= k->busy_us * (1 + 1e-9));
     }
     assert_int_equal(steps, w->schedule->lists[MICS_PHASE_TRAIN].count);
-    assert_near("critical", critical + s->overhead_us, s->step_us, 1e-9);
-    assert_near("exposed", exposed, s->exposed_us, 1e-9);
-    assert_near("parts", s->compute_us + s->exposed_us + s->overhead_us, s->step_us, 1e-9);
-    assert_near("streams", s->stream_us[0] + s->stream_us[1] + s->stream_us[2] + s->stream_us[3],
-                busy, 1e-9);
+    assert_close("critical", critical + s->overhead_us, s->step_us, 1e-9);
+    assert_close("exposed", exposed, s->exposed_us, 1e-9);
+    assert_close("parts", s->compute_us + s->exposed_us + s->overhead_us, s->step_us, 1e-9);
+    assert_close("streams", s->stream_us[0] + s->stream_us[1] + s->stream_us[2] + s->stream_us[3],
+                 busy, 1e-9);
     assert_true(s->step_us <= busy * (1 + 1e-9) + s->overhead_us && alone <= busy * (1 + 1e-9));
 }
 
@@ -126,7 +126,7 @@ static void check_bytes(const world *w, const mics_simulation *s)
     const int32_t nodes = mesh->ranks / mesh->ranks_per_node;
     assert_int_equal(s->sent.intra, all.intra);
     assert_int_equal(s->sent.inter, all.inter);
-    assert_near("between nodes", s->tier_bytes[1] * nodes, (double)all.inter, 1e-12);
+    assert_close("between nodes", s->tier_bytes[1] * nodes, (double)all.inter, 1e-12);
     assert_true(s->tier_bytes[0] * mesh->ranks >= (double)all.intra * (1 - 1e-12));
     if (mesh->ranks_per_node == 1)
         assert_true(s->tier_bytes[0] == 0);
@@ -167,7 +167,7 @@ static double walk(const world *w, const mics_simulation *s)
             if (step->wait[stream] >= 0)
                 begin = fmax(begin, ends[step->wait[stream]]);
         }
-        assert_near("begins", t.begin_us, begin, 1e-9);
+        assert_close("begins", t.begin_us, begin, 1e-9);
         ends[i] = end[step->stream] = begin + (t.end_us - t.begin_us);
         last = fmax(last, ends[i]);
     }
@@ -181,15 +181,15 @@ static void check_walk(const setting *want)
     world w;
     setting_open(want, &w);
     const mics_simulation *s = world_simulate(&w, NULL);
-    assert_near("walk", s->step_us, walk(&w, s), 1e-9);
+    assert_close("walk", s->step_us, walk(&w, s), 1e-9);
     w.cluster.cores = 0;
     w.cluster.tiers[0].slowdown = w.cluster.tiers[1].slowdown = 0;
     w.cluster.tiers[0].bytes_per_s *= 1000; // ranks move no more than before
     w.cluster.tiers[1].bytes_per_s *= 1000;
     s = world_simulate(&w, NULL);
     for (int kind = 0; kind < MICS_STEP_KINDS * MICS_STAGES; kind++)
-        assert_near("alone", s->kinds[kind / MICS_STAGES][kind % MICS_STAGES].busy_us,
-                    s->kinds[kind / MICS_STAGES][kind % MICS_STAGES].alone_us, 1e-9);
+        assert_close("alone", s->kinds[kind / MICS_STAGES][kind % MICS_STAGES].busy_us,
+                     s->kinds[kind / MICS_STAGES][kind % MICS_STAGES].alone_us, 1e-9);
     world_close(&w);
 }
 

@@ -31,8 +31,8 @@ static void check_flops(world *w)
             unit_forward_us(w->schedule, &w->cluster, MICS_MATH_FP32, step->unit, &flops);
         if (step->kind == MICS_STEP_BACKWARD)
             unit_backward_us(w->schedule, &w->cluster, MICS_MATH_FP32, step->unit, &flops);
-        assert_near(w->model->units[step->unit < 0 ? 0 : step->unit].name, flops, step->flops,
-                    tight);
+        assert_close(w->model->units[step->unit < 0 ? 0 : step->unit].name, flops, step->flops,
+                     tight);
     }
 }
 
@@ -72,9 +72,9 @@ static void test_a_layer_by_hand(void **state)
     const double attention = 2 * 32 * 17 * 12 / 250.0;
     const double gelu = 12 * 32 * 48 / 1000.0;
     const double us = unit_forward_us(w.schedule, &w.cluster, MICS_MATH_FP32, 1, NULL);
-    assert_near("forward", us,
-                2 * fmax(norm, moved) + gemms + attention + fmax(gelu, 4 * moved) + 2 * moved,
-                tight);
+    assert_close("forward", us,
+                 2 * fmax(norm, moved) + gemms + attention + fmax(gelu, 4 * moved) + 2 * moved,
+                 tight);
     world_close(&w);
 }
 
@@ -96,10 +96,10 @@ static void test_one_rank_is_a_sum(void **state)
                          w.cluster.accelerator.update_bytes_per_s,
                      w.cluster.accelerator.launch_us);
     }
-    assert_near("step", s->step_us, 3 * each + once + 77, tight);
-    assert_near("computation", s->compute_us, 3 * each + once, tight);
+    assert_close("step", s->step_us, 3 * each + once + 77, tight);
+    assert_close("computation", s->compute_us, 3 * each + once, tight);
     assert_true(s->exposed_us == 0 && s->stream_us[MICS_STREAM_INTRA] == 0);
-    assert_near("FLOPs", s->flops, mics_schedule_flops(w.schedule, MICS_PHASE_TRAIN), tight);
+    assert_close("FLOPs", s->flops, mics_schedule_flops(w.schedule, MICS_PHASE_TRAIN), tight);
     world_close(&w);
 }
 
@@ -125,8 +125,8 @@ static void test_updates_are_compared(void **state)
         const double squares =
             norm_us(w.schedule, &w.cluster) * elems * 4 / (double)world_padded_elems(&w);
         const double alone_us = elems * 28e6 / w.cluster.accelerator.update_bytes_per_s;
-        assert_near("update", update_us(w.schedule, &w.cluster, 1),
-                    alone_us + (mics_schedule_defers(w.schedule) ? squares : 0), tight);
+        assert_close("update", update_us(w.schedule, &w.cluster, 1),
+                     alone_us + (mics_schedule_defers(w.schedule) ? squares : 0), tight);
         world_close(&w);
     }
 }
@@ -149,8 +149,8 @@ static void test_communication_bound(void **state)
         for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
             sum += alone(s, (mics_step_kind)kind);
         assert_true(sum > 0);
-        assert_near("step", s->step_us, sum, tight);
-        assert_near("exposed", s->exposed_us, sum, tight);
+        assert_close("step", s->step_us, sum, tight);
+        assert_close("exposed", s->exposed_us, sum, tight);
         world_close(&w);
     }
 }
@@ -189,13 +189,13 @@ static void test_overlap_is_the_maximum(void **state)
             hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
         const mics_simulation *s = hand_simulate(&w, steps, 2, NULL);
         const double gather = alone(s, MICS_STEP_GATHER), forward = alone(s, MICS_STEP_FORWARD);
-        assert_near("gather", gather, 3 * (2 + (double)bytes / 200) + w.cluster.collective_us,
-                    tight);
-        assert_near("maximum", s->step_us, fmax(gather, forward), tight);
+        assert_close("gather", gather, 3 * (2 + (double)bytes / 200) + w.cluster.collective_us,
+                     tight);
+        assert_close("maximum", s->step_us, fmax(gather, forward), tight);
         assert_true(s->exposed_us == 0);
         steps[1].wait[MICS_STREAM_INTRA] = 0;
         s = hand_simulate(&w, steps, 2, NULL);
-        assert_near("sum", s->step_us, gather + forward, tight);
+        assert_close("sum", s->step_us, gather + forward, tight);
         assert_true(s->exposed_us == gather);
         assert_true(s->kinds[MICS_STEP_GATHER][MICS_STAGE_WHOLE].exposed_us == gather);
         assert_true(s->kinds[MICS_STEP_GATHER][MICS_STAGE_WHOLE].critical_us == gather);
@@ -227,7 +227,7 @@ static void test_slowdown(void **state)
     const mics_simulation *s = hand_simulate(&w, steps, 2, NULL);
     const double gather = alone(s, MICS_STEP_GATHER), forward = alone(s, MICS_STEP_FORWARD);
     assert_true(gather < forward);
-    assert_near("step", s->step_us, gather + (forward - gather / 1.5), tight);
+    assert_close("step", s->step_us, gather + (forward - gather / 1.5), tight);
     world_close(&w);
 }
 
@@ -245,8 +245,8 @@ static void test_messages_are_late_beside_computation(void **state)
     const mics_cost_use use = collective_use(w.schedule, &w.cluster, &plain, &steps[0]);
     const double forward = alone(s, MICS_STEP_FORWARD), late = use.beside_us / use.us;
     assert_true(late > 2 && use.us > forward);
-    assert_near("forward", duration(s, 1), forward, tight);
-    assert_near("gather", duration(s, 0), forward + (use.us - forward / late), tight);
+    assert_close("forward", duration(s, 1), forward, tight);
+    assert_close("gather", duration(s, 0), forward + (use.us - forward / late), tight);
     world_close(&w);
 }
 
@@ -257,7 +257,7 @@ static const mics_simulation *two_gathers(world *w, mics_cost_use *intra, mics_c
 {
     mics_step steps[] = {
         hand_node_gather(100000),
-        hand_gather(MICS_STEP_PARAM_SYNC, MICS_STREAM_INTER, MICS_AXIS_WORLD, 80000)};
+        hand_gather(MICS_STEP_PARAM_SYNC, MICS_STREAM_INTER, MICS_AXIS_ISLAND, 80000)};
     const mics_simulation *s = hand_simulate(w, steps, 2, NULL);
     *intra = collective_use(w->schedule, &w->cluster, &plain, &steps[0]);
     *inter = collective_use(w->schedule, &w->cluster, &plain, &steps[1]);
@@ -275,8 +275,8 @@ static void test_links_are_shared(void **state)
     assert_true(intra.busy_us[1] == 0 && inter.busy_us[0] > 0 && inter.busy_us[1] > 0);
     const double crowd = intra.busy_us[0] / intra.us + inter.busy_us[0] / inter.us;
     assert_true(crowd > 1.05 && intra.us < inter.us);
-    assert_near("intra", duration(s, 0), intra.us * crowd, tight);
-    assert_near("inter", duration(s, 1), intra.us * crowd + (inter.us - intra.us), tight);
+    assert_close("intra", duration(s, 0), intra.us * crowd, tight);
+    assert_close("inter", duration(s, 1), intra.us * crowd + (inter.us - intra.us), tight);
     world_close(&w);
 }
 
@@ -290,8 +290,8 @@ static void test_links_with_bandwidth_to_spare(void **state)
     w.cluster.tiers[0].bytes_per_s = 100e9; // a rank moves no more than before
     const mics_simulation *s = two_gathers(&w, &intra, &inter);
     assert_true(intra.busy_us[0] > 0 && inter.busy_us[0] > 0);
-    assert_near("intra", duration(s, 0), intra.us, tight);
-    assert_near("inter", duration(s, 1), inter.us, tight);
+    assert_close("intra", duration(s, 0), intra.us, tight);
+    assert_close("inter", duration(s, 1), inter.us, tight);
     world_close(&w);
 }
 
@@ -311,10 +311,10 @@ static void test_compressed_sums_are_sent_directly(void **state)
     step.algorithm = MICS_ALGORITHM_DIRECT;
     step.dtype.sent = MICS_COMM_BF16;
     const mics_cost_use use = collective_use(w.schedule, &w.cluster, &plain, &step);
-    assert_near("bytes inside", use.bytes[0], 3 * 720, tight);
-    assert_near("bytes between", use.bytes[1], 16 * 720, tight);
+    assert_close("bytes inside", use.bytes[0], 3 * 720, tight);
+    assert_close("bytes between", use.bytes[1], 16 * 720, tight);
     const double inside = 2 + 720 / 200.0, between = 10 + 4 * 720 / 72.0;
-    assert_near("time", use.us, 3 * inside + 4 * between + w.cluster.collective_us, tight);
+    assert_close("time", use.us, 3 * inside + 4 * between + w.cluster.collective_us, tight);
     const mics_bytes sent = mics_schedule_step_bytes(w.schedule, &step, 0);
     assert_int_equal(sent.intra, 3 * 720);
     assert_int_equal(sent.inter, 4 * 720);
@@ -350,7 +350,7 @@ static void test_exchanges_of_several_sizes(void **state)
     w.cluster.accelerator.launch_us = 0;
     mics_step steps[4];
     for (int i = 0; i < 4; i++) {
-        steps[i] = hand_gather(MICS_STEP_ALL_TO_ALL, MICS_STREAM_INTRA, MICS_AXIS_WORLD,
+        steps[i] = hand_gather(MICS_STEP_ALL_TO_ALL, MICS_STREAM_INTRA, MICS_AXIS_ISLAND,
                                i % 2 == 0 ? 4096 : 1 << 20);
         steps[i].algorithm = MICS_ALGORITHM_DIRECT;
     }
@@ -374,11 +374,11 @@ static void test_computation_shares_cores(void **state)
     mics_step steps[] = {hand_step(MICS_STEP_FORWARD, MICS_STREAM_COMPUTE, 1)};
     w.cluster.cores = 2;
     const mics_simulation *s = hand_simulate(&w, steps, 1, NULL);
-    assert_near("halves", s->step_us, 2 * alone(s, MICS_STEP_FORWARD), tight);
+    assert_close("halves", s->step_us, 2 * alone(s, MICS_STEP_FORWARD), tight);
     w.spec.batch.threads = 2;
     world_reschedule(&w);
     s = hand_simulate(&w, steps, 1, NULL);
-    assert_near("quarters", s->step_us, 4 * alone(s, MICS_STEP_FORWARD), tight);
+    assert_close("quarters", s->step_us, 4 * alone(s, MICS_STEP_FORWARD), tight);
     w.cluster.cores = 8;
     s = hand_simulate(&w, steps, 1, NULL);
     assert_true(s->step_us == alone(s, MICS_STEP_FORWARD));
@@ -404,8 +404,8 @@ static void test_cores_are_shared_fairly(void **state)
         assert_true(i == 0 ? wants > 0.01 && wants < 0.25 : wants > 0.25);
         const double gather = i == 0 ? use.us : use.us * wants / 0.25;
         const double rate = i == 0 ? (2 - 4 * wants) / 4 : 0.25;
-        assert_near("gather", duration(s, 0), gather, tight);
-        assert_near("forward", duration(s, 1), gather + (forward - gather * rate) / 0.5, tight);
+        assert_close("gather", duration(s, 0), gather, tight);
+        assert_close("forward", duration(s, 1), gather + (forward - gather * rate) / 0.5, tight);
         world_close(&w);
     }
 }

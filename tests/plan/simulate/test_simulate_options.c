@@ -43,14 +43,14 @@ static void test_agreement_by_doubling(void **state)
         world_open(&w, nodes[n], 2, (mics_sharding){2, 2, 2});
         const mics_collective rounds = {
             .kind = MICS_COLLECTIVE_ALL_GATHER_DOUBLING,
-            .group = mics_mesh_group(&w.spec.mesh, MICS_AXIS_WORLD, MICS_SCOPE_WHOLE, 0),
+            .group = mics_mesh_group(&w.spec.mesh, MICS_AXIS_ISLAND, MICS_SCOPE_WHOLE, 0),
             .block_bytes = sizeof(mics_agreement)};
         const double us = mics_cost_collective(&w.cluster, w.spec.mesh.ranks, &rounds).us;
         for (int tree = 0; tree < 2; tree++) {
             const mics_simulation *s = world_simulate(&w, tree ? &trees : NULL);
             const mics_simulated_kind *agree = &s->kinds[MICS_STEP_AGREE][MICS_STAGE_WHOLE];
             assert_int_equal(agree->steps, 1);
-            assert_near("agreement", agree->alone_us, us, 1e-12);
+            assert_close("agreement", agree->alone_us, us, 1e-12);
         }
         world_close(&w);
     }
@@ -65,19 +65,19 @@ static void test_all_reduces_take_trees(void **state)
     world w;
     world_open(&w, 2, 4, (mics_sharding){1, 1, 1});
     const double deferred = hop_us(world_simulate(&w, NULL));
-    assert_near("no all-reduce", hop_us(world_simulate(&w, &trees)), deferred, 1e-12);
+    assert_close("no all-reduce", hop_us(world_simulate(&w, &trees)), deferred, 1e-12);
     w.spec.all_reduces = true;
     world_reschedule(&w);
     const mics_step_list *list = &w.schedule->lists[MICS_PHASE_TRAIN];
     assert_int_equal(list->steps[list->count - 1].kind, MICS_STEP_UPDATE);
     const mics_simulation *s = world_simulate(&w, NULL);
     const mics_bytes sent = s->sent;
-    assert_near("ring", hop_us(s), deferred, 1e-12);
+    assert_close("ring", hop_us(s), deferred, 1e-12);
     double expected = 0;
     for (int32_t u = 0; u < w.model->unit_count; u++) {
         const mics_collective all = {
             .kind = MICS_COLLECTIVE_ALL_REDUCE_TREE,
-            .group = mics_mesh_group(&w.spec.mesh, MICS_AXIS_WORLD, MICS_SCOPE_WHOLE, 0),
+            .group = mics_mesh_group(&w.spec.mesh, MICS_AXIS_ISLAND, MICS_SCOPE_WHOLE, 0),
             .block_bytes = sizeof(float) * (double)w.schedule->padded_elems[u] / 8};
         mics_collective ring = all;
         ring.kind = MICS_COLLECTIVE_ALL_REDUCE;
@@ -85,7 +85,7 @@ static void test_all_reduces_take_trees(void **state)
                          mics_cost_collective(&w.cluster, 8, &ring).us);
     }
     s = world_simulate(&w, &trees);
-    assert_near("trees", hop_us(s), expected, 1e-12);
+    assert_close("trees", hop_us(s), expected, 1e-12);
     assert_true(expected < 0.75 * deferred);
     assert_int_equal(s->sent.inter, sent.inter);
     world_close(&w);
