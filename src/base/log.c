@@ -4,7 +4,6 @@
 // other mutable global is the list of unfinished files that a signal removes (file.c); what is found
 // out about other libraries is kept once a process.
 #include "mics/log.h"
-#include "base/quiet.h"
 #include "base/text.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -71,11 +70,6 @@ void mics_log_set_quiet(bool quiet)
     held.quiet = quiet;
 }
 
-bool mics_log_is_quiet(void)
-{
-    return held.quiet;
-}
-
 bool mics_log_take(char *line_out, size_t capacity)
 {
     const bool any = held.line[0] != '\0';
@@ -135,6 +129,7 @@ static void log_line(mics_log_level level, const char *format, va_list args)
         level = MICS_LOG_WARNING;
     mics_text_vformat(line, sizeof line, format, args);
     replace_controls(line);
+    mics_text_hide_secrets(line);
     if (!keep_back(level, line))
         current_sink(current_ctx, level, thread_rank, line);
 }

@@ -80,6 +80,9 @@ static bool is_of_hub(const char *key_path, const char *path)
 
 static mics_status check_file(const config *run, const char *key_path, const char *path)
 {
+    const bool weights = mics_text_ends(key_path, ".init");
+    MICS_TRY(mics_remote_complete(run->memory, path,
+                                  weights ? MICS_REMOTE_WEIGHTS : MICS_REMOTE_CONFIG));
     if (access(path, R_OK) == 0)
         return MICS_OK;
     int reason = errno;
@@ -100,6 +103,7 @@ static mics_status check_file(const config *run, const char *key_path, const cha
 static mics_status check_files(const config *run, const char *key_path, const text_list *list)
 {
     for (int32_t i = 0; i < list->count; i++) {
+        MICS_TRY(mics_remote_complete(run->memory, list->texts[i], MICS_REMOTE_FILES));
         char index[PATH_BYTES]; // Megatron's paths leave the ending away
         snprintf(index, sizeof index, "%s.idx", list->texts[i]);
         if (strpbrk(list->texts[i], "*?[") == NULL && access(index, R_OK) != 0)
@@ -116,6 +120,8 @@ mics_status mics_run_check_files(const mics_run *public_run, bool goes_on)
     const bool part = run->run.lora.rank > 0 || run->run.trainable_count > 0;
     if (strcmp(run->run.model_init, "random") != 0 && !(goes_on && part))
         MICS_TRY(check_file(run, "model.init", run->run.model_init));
+    if (strcmp(run->run.adapter_init, "none") != 0 && !goes_on)
+        MICS_TRY(check_file(run, "adapter.init", run->run.adapter_init));
     MICS_TRY(check_files(run, "data.train", &run->train));
     return check_files(run, "data.validation", &run->validation);
 }
@@ -253,7 +259,7 @@ static mics_status fill(config *run)
 {
     reset(run);
     MICS_TRY(mics_config_enter_phase(run));
-    MICS_TRY(mics_config_fetch(run));
+    MICS_TRY(mics_config_fetch(run, true));
     MICS_TRY(mics_config_check(run));
     MICS_TRY(mics_config_check_sources(run));
     MICS_TRY(mics_config_join_aliases(run));
@@ -307,7 +313,8 @@ static bool sets_data(const char *const *sets, int32_t set_count)
 
 // The run file that a model's configuration stands for, where data is set; else the configuration
 // stays what it is.
-static mics_status replace_model(mics_memory *memory, const char *path, mics_json **json)
+static mics_status replace_model(mics_memory *memory, const char *name, const char *path,
+                                 mics_json **json)
 {
     mics_text text = {.memory = memory};
     mics_json *run = NULL;
@@ -316,7 +323,7 @@ static mics_status replace_model(mics_memory *memory, const char *path, mics_jso
     mics_text_printf(&text, "}, \"train_micro_batch_size_per_gpu\": %d}", BATCH_OF_MODEL);
     mics_status status = mics_text_status(&text);
     if (status == MICS_OK)
-        status = mics_json_parse(memory, path, text.bytes, strlen(text.bytes), &run);
+        status = mics_json_parse(memory, name, text.bytes, strlen(text.bytes), &run);
     mics_text_fini(&text);
     MICS_TRY(status);
     mics_json_close(*json);
@@ -340,7 +347,7 @@ static mics_status open_take(mics_memory *memory, mics_json *json, const char *c
     run->set_count = set_count;
     MICS_TRY_OUT(apply_sets(run));
     MICS_TRY_OUT(check_kind(run));
-    MICS_TRY_OUT(mics_config_fetch(run)); // whose folder tells what program it is for
+    MICS_TRY_OUT(mics_config_fetch(run, false)); // whose folder tells what program it is for
     MICS_TRY_OUT(mics_config_adopt(run));
     MICS_TRY_OUT(fill(run));
     run->sets = NULL;
@@ -352,22 +359,22 @@ out:
     return status;
 }
 
-// `path` is what the user named, `file` where it lies.
-static mics_status load(mics_memory *memory, const char *path, const char *file,
+// `shown`: what the user named.
+static mics_status load(mics_memory *memory, const char *path, const char *shown,
                         const char *const *sets, int32_t set_count, mics_run **run_out)
 {
     mics_json *json = NULL;
-    const char *folder = file;
+    const char *file = path;
     char *inside = NULL; // of a model's folder
     MICS_TRY(enter_folder(memory, &file, "config.json", NULL, &inside));
-    if (!mics_file_is_there(file) && mics_peft_is_folder(folder)) {
+    if (!mics_file_is_there(file) && mics_peft_is_folder(path)) {
         mics_free(memory, inside);
         return mics_fail(MICS_ERR_INVALID,
                          "%s: is an adapter; name the folder of its model, and --adapter %s", path,
                          path);
     }
     if (!mics_file_is_there(file))
-        file = folder; // of something else
+        file = path; // a folder of something else
     if (mics_text_ends(file, ".toml"))
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: TOML is not read; torchtitan's degrees go as they are into a run "
@@ -378,7 +385,7 @@ static mics_status load(mics_memory *memory, const char *path, const char *file,
     mics_free(memory, inside);
     MICS_TRY(loaded);
     if (mics_run_is_model(json) && sets_data(sets, set_count)) {
-        const mics_status status = replace_model(memory, path, &json);
+        const mics_status status = replace_model(memory, shown, path, &json);
         if (status != MICS_OK) {
             mics_json_close(json);
             return status;
@@ -390,12 +397,17 @@ static mics_status load(mics_memory *memory, const char *path, const char *file,
 mics_status mics_run_load(mics_memory *memory, const char *path, const char *const *sets,
                           int32_t set_count, mics_run **run_out)
 {
-    char *local = NULL;
-    if (mics_remote_is(path))
-        MICS_TRY(mics_remote_fetch(memory, path, MICS_REMOTE_CONFIG, &local));
-    const mics_status status =
-        load(memory, path, local != NULL ? local : path, sets, set_count, run_out);
-    mics_free(memory, local);
+    char *local = NULL, *shown = NULL;
+    mics_status status = MICS_OK;
+    if (!mics_remote_is(path))
+        return load(memory, path, path, sets, set_count, run_out);
+    MICS_TRY(mics_remote_fetch(memory, path, MICS_REMOTE_CONFIG, &local));
+    status = mics_strdup(memory, path, &shown);
+    if (status == MICS_OK)
+        mics_text_hide_secrets(shown);
+    if (status == MICS_OK)
+        status = load(memory, local, shown, sets, set_count, run_out);
+    MICS_FREE_ALL(memory, local, shown);
     return status;
 }
 

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "config/keys.h"
+#include "io/remote/remote.h"
 #include <string.h>
 #include <sys/stat.h>
 
@@ -23,8 +24,11 @@ mics_status mics_run_find_weights(mics_memory *memory, const char *folder, const
     for (size_t i = 0; i < sizeof names / sizeof *names && *name_out == NULL; i++) {
         char *file = NULL;
         MICS_TRY(mics_file_join(memory, folder, names[i], &file));
-        *name_out = mics_file_is_there(file) ? names[i] : NULL;
+        bool is = mics_file_is_there(file);
         mics_free(memory, file);
+        if (!is)
+            MICS_TRY(mics_remote_lists(memory, folder, names[i], &is)); // not downloaded yet
+        *name_out = is ? names[i] : NULL;
     }
     return MICS_OK;
 }

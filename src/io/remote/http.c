@@ -2,41 +2,50 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/remote/http.h"
 #include "base/text.h"
+#include "io/remote/library.h"
 #include "mics/log.h"
 #include <ctype.h>
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 
 // Of curl/curl.h, whose numbers never change: options from 0 on are longs, from 10000 on pointers,
-// from 20000 on functions.
+// from 20000 on functions, from 30000 on long longs.
 enum {
     CURL_WRITEDATA = 10001,
     CURL_URL = 10002,
+    CURL_RANGE = 10007,
     CURL_ERRORBUFFER = 10010,
+    CURL_POSTFIELDS = 10015,
     CURL_USERAGENT = 10018,
-    CURL_LOW_SPEED_BYTES = 19, // bytes a second
+    CURL_LOW_SPEED_BYTES = 19, // a second
     CURL_LOW_SPEED_TIME = 20,
     CURL_HTTPHEADER = 10023,
     CURL_HEADERDATA = 10029,
+    CURL_CUSTOMREQUEST = 10036,
     CURL_FOLLOWLOCATION = 52,
     CURL_CAINFO = 10065,
-    CURL_MAXREDIRS = 68,
     CURL_CONNECTTIMEOUT = 78,
     CURL_NOSIGNAL = 99,
     CURL_PROTOCOLS = 181,
     CURL_REDIR_PROTOCOLS = 182,
     CURL_WRITEFUNCTION = 20011,
     CURL_HEADERFUNCTION = 20079,
-    CURL_ERROR_BYTES = 256
+    CURL_POSTFIELDSIZE_LARGE = 30120,
+    CURL_ERROR_BYTES = 256,
+    CURL_GLOBAL_ALL = 3
 };
-enum { CONNECT_S = 30, SILENT_S = 60, REDIRECTIONS = 10, HTTP_AND_HTTPS = 3, HTTPS = 2 };
+enum { ATTEMPTS = 5, FIRST_WAIT_MS = 200 };
+static const long CONNECT_S = 30, SILENT_S = 60, HTTP_AND_HTTPS = 3, HTTPS = 2;
 
-typedef struct curl_library {
+typedef struct curl_list { // struct curl_slist
+    const char *text;
+    struct curl_list *next;
+} curl_list;
+
+static struct {
     int (*global_init)(long flags);
     void *(*easy_init)(void);
     void (*easy_cleanup)(void *handle);
@@ -44,9 +53,7 @@ typedef struct curl_library {
     int (*easy_setopt)(void *handle, int option, ...);
     int (*easy_perform)(void *handle);
     const char *(*easy_strerror)(int code);
-    void *(*slist_append)(void *list, const char *text);
-    void (*slist_free_all)(void *list);
-} curl_library;
+} curl;
 
 struct remote_http {
     mics_memory *memory;
@@ -58,51 +65,40 @@ struct remote_http {
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static curl_library curl;
-static char why_not[256]; // "": it is open
+static char why_not[REMOTE_WHY_BYTES];
+static bool is_open;
 static struct timespec opened;
 
-// ---- libcurl ----
+// ---- connections ----
 
-// Takes a function's address; ISO C has no cast to it.
-static void take_function(void *library, const char *name, void *function_out)
+bool remote_http_is_offline(void)
 {
-    void *address = dlsym(library, name);
-    if (address == NULL)
-        snprintf(why_not, sizeof why_not, "it lacks %s", name);
-    memcpy(function_out, &address, sizeof address);
+    return mics_text_is_among(getenv("HF_HUB_OFFLINE"), "1|on|yes|true|ON|YES|TRUE|True");
 }
 
 static void open_library(void)
 {
-    static void *library; // stays open
-    const char *const names[] = {getenv("MICS_CURL_LIBRARY"), "libcurl.so.4",
-                                 "libcurl-gnutls.so.4"}; // the last is Debian's other build
-    const bool asked = names[0] != NULL && *names[0] != '\0';
-    clock_gettime(CLOCK_REALTIME_COARSE, &opened); // as file systems do
-    for (int i = asked ? 0 : 1; i < (asked ? 1 : 3) && library == NULL; i++)
-        library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
-    if (library == NULL) {
-        const char *error = dlerror();
-        snprintf(why_not, sizeof why_not, "%s", error != NULL ? error : "not found");
-        return;
+    static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4", NULL};
+#define SYMBOL(name)                                                                               \
+    {                                                                                              \
+        "curl_" #name, (void *)&curl.name                                                          \
     }
-#define TAKE(name) take_function(library, "curl_" #name, (void *)&curl.name)
-    TAKE(global_init), TAKE(easy_init), TAKE(easy_cleanup), TAKE(easy_reset), TAKE(easy_setopt);
-    TAKE(easy_perform), TAKE(easy_strerror), TAKE(slist_append), TAKE(slist_free_all);
-#undef TAKE
-    if (why_not[0] == '\0' && curl.global_init(3) != 0) // CURL_GLOBAL_ALL
-        snprintf(why_not, sizeof why_not, "it cannot begin");
+    const remote_symbol symbols[] = {
+        SYMBOL(global_init), SYMBOL(easy_init),    SYMBOL(easy_cleanup), SYMBOL(easy_reset),
+        SYMBOL(easy_setopt), SYMBOL(easy_perform), SYMBOL(easy_strerror)};
+#undef SYMBOL
+    clock_gettime(CLOCK_REALTIME_COARSE, &opened); // as file systems do
+    is_open = remote_library_open("MICS_CURL_LIBRARY", names, symbols,
+                                  sizeof symbols / sizeof *symbols, why_not) &&
+              curl.global_init(CURL_GLOBAL_ALL) == 0;
 }
 
 mics_status remote_http_open(mics_memory *memory, remote_http **http_out)
 {
     remote_http *http = NULL;
     *http_out = NULL;
-    if (mics_text_is_among(getenv("HF_HUB_OFFLINE"), "1|on|yes|true|ON|YES|TRUE|True"))
-        return MICS_OK;
     pthread_once(&once, open_library);
-    if (why_not[0] != '\0')
+    if (!is_open)
         return mics_fail(MICS_ERR_UNSUPPORTED,
                          "libcurl, which downloads, cannot be opened: %s; install it (Debian: apt "
                          "install libcurl4), or name it in MICS_CURL_LIBRARY",
@@ -167,6 +163,7 @@ void remote_http_take_header(remote_response *response, const char *line, size_t
         response->bytes = number_of(value);
     } else {
         value_of(text, "ETag", response->etag, sizeof response->etag);
+        value_of(text, "Last-Modified", response->modified, sizeof response->modified);
         value_of(text, "X-Error-Code", response->code, sizeof response->code);
     }
 }
@@ -182,29 +179,37 @@ static size_t take_header(char *line, size_t one, size_t bytes, void *ctx)
 static size_t take_body(char *data, size_t one, size_t bytes, void *ctx)
 {
     remote_http *http = ctx;
-    const int32_t status = http->response->status;
-    if (status != 200 && status != 206)
-        return one * bytes; // what it says of the failure
-    http->ended = !http->request->take(http->request->ctx, data, one * bytes);
+    remote_response *response = http->response;
+    const size_t used = strlen(response->reason);
+    if (response->status / 100 != 2)
+        snprintf(response->reason + used, sizeof response->reason - used, "%.*s", (int)bytes, data);
+    else if (http->request->take != NULL)
+        http->ended = !http->request->take(http->request->ctx, response, data, one * bytes);
+    response->taken += (int64_t)(one * bytes);
     return http->ended ? 0 : one * bytes;
 }
 
-static void set_options(remote_http *http, const char *url, void *headers)
+static void set_options(remote_http *http, const char *range, const curl_list *headers)
 {
-    const long protocols = strncasecmp(url, "http://", 7) == 0 ? HTTP_AND_HTTPS : HTTPS;
+    const remote_request *request = http->request;
+    const bool plain = strncasecmp(request->url, "http://", 7) == 0;
     const char *certificates = getenv("SSL_CERT_FILE"); // in place of the system's
     curl.easy_reset(http->handle);                      // the connection stays
 #define SET(option, value) curl.easy_setopt(http->handle, option, value)
-    SET(CURL_URL, url);
+    SET(CURL_URL, request->url);
     SET(CURL_HTTPHEADER, headers);
+    SET(CURL_RANGE, range);
+    SET(CURL_CUSTOMREQUEST, request->method);
+    SET(CURL_POSTFIELDSIZE_LARGE, (long long)request->body_bytes);
+    if (request->body != NULL)
+        SET(CURL_POSTFIELDS, request->body);
     SET(CURL_NOSIGNAL, 1L);
     SET(CURL_FOLLOWLOCATION, 1L);
-    SET(CURL_MAXREDIRS, (long)REDIRECTIONS);
-    SET(CURL_PROTOCOLS, protocols);
-    SET(CURL_REDIR_PROTOCOLS, protocols);
-    SET(CURL_CONNECTTIMEOUT, (long)CONNECT_S);
+    SET(CURL_PROTOCOLS, plain ? HTTP_AND_HTTPS : HTTPS);
+    SET(CURL_REDIR_PROTOCOLS, plain ? HTTP_AND_HTTPS : HTTPS);
+    SET(CURL_CONNECTTIMEOUT, CONNECT_S);
     SET(CURL_LOW_SPEED_BYTES, 1L);
-    SET(CURL_LOW_SPEED_TIME, (long)SILENT_S);
+    SET(CURL_LOW_SPEED_TIME, SILENT_S);
     SET(CURL_USERAGENT, "mics");
     SET(CURL_ERRORBUFFER, http->why);
     SET(CURL_HEADERFUNCTION, take_header);
@@ -216,29 +221,53 @@ static void set_options(remote_http *http, const char *url, void *headers)
 #undef SET
 }
 
-const char *remote_http_get(remote_http *http, const remote_request *request,
-                            remote_response *response_out)
+static const char *send_once(remote_http *http)
 {
-    void *headers = NULL;
-    *response_out = (remote_response){.begin = -1, .bytes = -1};
-    http->request = request;
-    http->response = response_out;
+    const remote_request *request = http->request;
+    const bool goes_on = request->done != NULL && *request->done > 0;
+    char range[32], if_range[REMOTE_ETAG_BYTES + 16];
+    curl_list headers[REMOTE_MAX_HEADERS + 1], *list = NULL;
+    int32_t count = 0;
+    *http->response = (remote_response){.begin = -1, .bytes = -1};
     http->ended = false;
     http->why[0] = '\0';
-    for (int i = 0; i < REMOTE_MAX_HEADERS && request->headers[i] != NULL; i++) {
-        void *longer = curl.slist_append(headers, request->headers[i]);
-        if (longer == NULL) {
-            curl.slist_free_all(headers);
-            return "no memory for its headers";
-        }
-        headers = longer;
+    snprintf(range, sizeof range, "%lld-", goes_on ? (long long)*request->done : 0);
+    snprintf(if_range, sizeof if_range, "If-Range: %s",
+             request->if_range != NULL ? request->if_range : "");
+    for (; count < REMOTE_MAX_HEADERS && request->headers[count] != NULL; count++)
+        headers[count] = (curl_list){request->headers[count], &headers[count + 1]};
+    if (goes_on && request->if_range != NULL)
+        headers[count++] = (curl_list){if_range, NULL};
+    if (count > 0) {
+        headers[count - 1].next = NULL;
+        list = headers;
     }
-    set_options(http, request->url, headers);
+    set_options(http, goes_on ? range : request->range, list);
     const int result = curl.easy_perform(http->handle);
-    curl.slist_free_all(headers);
     if (result == 0 || http->ended)
         return NULL;
-    // The message may quote a host, but no path or query.
-    return http->why[0] != '\0' && strstr(http->why, "://") == NULL ? http->why
-                                                                    : curl.easy_strerror(result);
+    return http->why[0] != '\0' ? http->why : curl.easy_strerror(result);
+}
+
+static bool is_passing(const remote_response *response, const char *why)
+{
+    const int32_t status = response->status;
+    return (why != NULL && status != 0) || status == 429 || status == 500 ||
+           (status >= 502 && status <= 504);
+}
+
+const char *remote_http_send(remote_http *http, const remote_request *request,
+                             remote_response *response_out)
+{
+    http->request = request;
+    http->response = response_out;
+    for (int attempt = 1;; attempt++) {
+        const char *why = send_once(http);
+        if (http->ended || !is_passing(response_out, why) || attempt == ATTEMPTS)
+            return why;
+        if (response_out->status == 206 && response_out->taken > 0)
+            attempt = 1; // it goes on
+        const long wait_ms = FIRST_WAIT_MS << (2 * (attempt - 1));
+        nanosleep(&(struct timespec){wait_ms / 1000, wait_ms % 1000 * 1000000}, NULL);
+    }
 }

@@ -1,5 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
+// The cache has huggingface_hub's layout: blobs by hash, snapshots of links to them, refs. Beside them
+// the folder .mics keeps the hub's list of each commit's files: so a commit that is there needs no
+// network, and what is missing is known. One lock a repository is held from the list to the last file.
 #include "io/remote/hub.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -7,9 +10,11 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fnmatch.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { COMMIT_DIGITS = 40, SHA256_DIGITS = 64, MAX_LISTING_BYTES = 64 << 20 };
@@ -17,22 +22,21 @@ enum { COMMIT_DIGITS = 40, SHA256_DIGITS = 64, MAX_LISTING_BYTES = 64 << 20 };
 typedef struct hub {
     mics_memory *memory;
     const char *url; // as the user gave it; it holds no secret
-    remote_hub_name name;
     mics_remote_want want;
+    int lock;
+    remote_hub_name name;
     char endpoint[REMOTE_NAME_BYTES]; // without a slash at its end
     char header[512];                 // "Authorization: Bearer ..."; "": there is no token
     char dir[REMOTE_PATH_BYTES];      // of the repository, in the cache
-    char locks[REMOTE_PATH_BYTES];    // of that
-    remote_http *http;                // NULL: offline
-    mics_json *listing;               // of the commit's files
-    const char *commit;               // of that
+    char commit[COMMIT_DIGITS + 1];   // "": unknown
+    remote_http *http;
+    mics_json *listing; // of the commit's files; NULL: unknown
 } hub;
 
 // A file of the repository.
 typedef struct hub_file {
     const char *name, *blob, *sha256; // sha256 NULL: the hub says none
     int64_t bytes;
-    bool changes; // as the list of files does
 } hub_file;
 
 // ---- names ----
@@ -129,66 +133,33 @@ static mics_status refuse(void *ctx, const char *shown, const remote_response *r
 
 // ---- the commit, and its files ----
 
+// By the revision itself or the cache's ref. *asked_out: not before this process began.
+static mics_status find_commit(hub *self, bool *asked_out)
+{
+    char path[REMOTE_PATH_BYTES];
+    struct stat found;
+    *asked_out = is_hex(self->name.revision, COMMIT_DIGITS);
+    snprintf(self->commit, sizeof self->commit, "%s", *asked_out ? self->name.revision : "");
+    MICS_TRY(remote_path(path, "%s/refs/%s", self->dir, self->name.revision));
+    FILE *from = *asked_out ? NULL : fopen(path, "re");
+    if (from != NULL) {
+        if (fgets(self->commit, sizeof self->commit, from) == NULL ||
+            !is_hex(self->commit, COMMIT_DIGITS))
+            self->commit[0] = '\0';
+        *asked_out = fstat(fileno(from), &found) == 0 && !remote_http_is_older(found.st_mtim);
+        fclose(from);
+    }
+    mics_json_close(self->listing);
+    self->listing = NULL;
+    MICS_TRY(remote_path(path, "%s/.mics/%s.json", self->dir, self->commit));
+    return self->commit[0] != '\0' && mics_file_is_there(path)
+               ? mics_json_load(self->memory, path, MAX_LISTING_BYTES, &self->listing)
+               : MICS_OK;
+}
+
 static const mics_json_value *files_of(const hub *self)
 {
     return mics_json_at(self->listing, "siblings");
-}
-
-// The ref is for huggingface_hub, which looks there.
-static mics_status write_ref(const hub *self)
-{
-    char path[REMOTE_PATH_BYTES];
-    if (is_hex(self->name.revision, COMMIT_DIGITS))
-        return MICS_OK;
-    MICS_TRY(remote_path(path, "%s/refs/%s", self->dir, self->name.revision));
-    MICS_TRY(remote_make_folder_of(self->memory, path));
-    char *name = strrchr(path, '/');
-    *name = '\0';
-    return mics_file_replace(self->memory, path, name + 1, self->commit, COMMIT_DIGITS);
-}
-
-// `url` is taken.
-static mics_status download(hub *self, mics_text *url, const char *shown, const hub_file *file,
-                            const char *path)
-{
-    char lock[REMOTE_PATH_BYTES];
-    mics_status status = remote_path(lock, "%s/%s.lock", self->locks, file->blob);
-    const remote_file wanted = {.url = url->bytes,
-                                .shown = shown,
-                                .header = self->header[0] != '\0' ? self->header : NULL,
-                                .lock = lock,
-                                .bytes = file->bytes,
-                                .sha256 = file->sha256,
-                                .changes = file->changes,
-                                .refuse = refuse,
-                                .ctx = self};
-    if (status == MICS_OK)
-        status = mics_text_status(url);
-    if (status == MICS_OK)
-        status = remote_download(self->memory, self->http, &wanted, path);
-    mics_text_fini(url);
-    return status;
-}
-
-static mics_status open_listing(hub *self)
-{
-    char path[REMOTE_PATH_BYTES];
-    mics_text url = {.memory = self->memory};
-    const hub_file listing = {
-        .blob = "mics", .bytes = -1, .changes = !is_hex(self->name.revision, COMMIT_DIGITS)};
-    MICS_TRY(remote_path(path, "%s/.mics/%s.json", self->dir, self->name.revision));
-    mics_text_printf(&url, "%s/api/%s/%s/revision/", self->endpoint,
-                     self->name.dataset ? "datasets" : "models", self->name.repo);
-    append_escaped(&url, self->name.revision, "-._~");
-    mics_text_printf(&url, "?blobs=true");
-    MICS_TRY(download(self, &url, self->url, &listing, path));
-    MICS_TRY(mics_json_load(self->memory, path, MAX_LISTING_BYTES, &self->listing));
-    self->commit = mics_json_string(mics_json_at(self->listing, "sha"));
-    if (self->commit != NULL && is_hex(self->commit, COMMIT_DIGITS) && files_of(self) != NULL)
-        return write_ref(self);
-    (void)unlink(path);
-    return mics_fail(MICS_ERR_FORMAT, "%s: %s names no commit with files; is that a hub?",
-                     self->url, self->endpoint);
 }
 
 // The hub's words are somebody else's, and become paths of ours.
@@ -198,7 +169,7 @@ static mics_status read_file(const hub *self, int32_t index, hub_file *file_out)
     const char *name = mics_json_string(mics_json_get(file, "rfilename"));
     const char *sha256 = mics_json_string(mics_json_get(mics_json_get(file, "lfs"), "sha256"));
     const char *blob = sha256 != NULL ? sha256 : mics_json_string(mics_json_get(file, "blobId"));
-    *file_out = (hub_file){name, blob, sha256, mics_json_int(mics_json_get(file, "size")), false};
+    *file_out = (hub_file){name, blob, sha256, mics_json_int(mics_json_get(file, "size"))};
     if (name != NULL && remote_path_is_safe(name) && blob != NULL && file_out->bytes >= 0 &&
         is_hex(blob, sha256 != NULL ? SHA256_DIGITS : COMMIT_DIGITS))
         return MICS_OK;
@@ -206,16 +177,79 @@ static mics_status read_file(const hub *self, int32_t index, hub_file *file_out)
                      self->url, self->endpoint, name != NULL ? name : "");
 }
 
+static bool take_listing(void *ctx, const remote_response *response, const void *data, size_t bytes)
+{
+    mics_text *text = ctx;
+    text->used = response->taken == 0 ? 0 : text->used;
+    mics_text_append(text, data, bytes);
+    return text->used <= MAX_LISTING_BYTES;
+}
+
+// The ref is for huggingface_hub, too, which looks there.
+static mics_status keep_listing(hub *self, const mics_text *text)
+{
+    char path[REMOTE_PATH_BYTES], name[COMMIT_DIGITS + 8];
+    mics_json_close(self->listing);
+    self->listing = NULL;
+    MICS_TRY(mics_json_parse(self->memory, self->url, text->bytes, text->used, &self->listing));
+    const char *commit = mics_json_string(mics_json_at(self->listing, "sha"));
+    if (commit == NULL || !is_hex(commit, COMMIT_DIGITS) || files_of(self) == NULL)
+        return mics_fail(MICS_ERR_FORMAT, "%s: %s names no commit with files; is that a hub?",
+                         self->url, self->endpoint);
+    snprintf(self->commit, sizeof self->commit, "%s", commit);
+    snprintf(name, sizeof name, "%s.json", commit);
+    MICS_TRY(remote_path(path, "%s/.mics", self->dir));
+    MICS_TRY(mics_file_make_dirs(self->memory, path, NULL));
+    MICS_TRY(mics_file_replace(self->memory, path, name, text->bytes, text->used));
+    if (is_hex(self->name.revision, COMMIT_DIGITS))
+        return MICS_OK;
+    MICS_TRY(remote_path(path, "%s/refs/%s", self->dir, self->name.revision));
+    MICS_TRY(remote_make_folder_of(self->memory, path));
+    char *last = strrchr(path, '/');
+    *last = '\0';
+    return mics_file_replace(self->memory, path, last + 1, commit, COMMIT_DIGITS);
+}
+
+static bool is_complete(const hub *self);
+
+static mics_status ask(hub *self)
+{
+    mics_text url = {.memory = self->memory}, text = {.memory = self->memory};
+    remote_response response;
+    mics_text_printf(&url, "%s/api/%s/%s/revision/", self->endpoint,
+                     self->name.dataset ? "datasets" : "models", self->name.repo);
+    append_escaped(&url, self->name.revision, "-._~");
+    mics_text_printf(&url, "?blobs=true");
+    const remote_request request = {
+        .url = url.bytes, .headers = {self->header}, .take = take_listing, .ctx = &text};
+    mics_status status = mics_text_status(&url);
+    const char *why = status == MICS_OK ? remote_http_send(self->http, &request, &response) : NULL;
+    if (why != NULL && self->commit[0] != '\0' && is_complete(self))
+        mics_log(MICS_LOG_WARNING, "%s: no answer came (%s); what was downloaded before is taken",
+                 self->url, why);
+    else if (why != NULL)
+        status = mics_fail(MICS_ERR_COMM,
+                           "%s: no answer came: %s; look at HF_ENDPOINT, the network and "
+                           "https_proxy",
+                           self->url, why);
+    else if (status == MICS_OK && response.status / 100 != 2)
+        status = refuse(self, self->url, &response);
+    else if (status == MICS_OK && (status = mics_text_status(&text)) == MICS_OK)
+        status = keep_listing(self, &text);
+    mics_text_fini(&url);
+    mics_text_fini(&text);
+    return status;
+}
+
+// ---- what is wanted ----
+
 // Weights, of which other forms than Transformers' (consolidated.safetensors) are nobody's here; and
 // texts at the top.
 static bool is_of_model(const char *name, mics_remote_want want)
 {
     static const char *const endings[] = {".json", ".txt", ".model", ".jinja"};
-    const char *ending = strstr(name, ".safetensors");
-    bool is = false;
-    if (ending != NULL)
-        return want == MICS_REMOTE_WEIGHTS && strchr(name, '/') == NULL &&
-               (strncmp(name, "model", 5) == 0 || strncmp(name, "adapter_model", 13) == 0);
+    bool is = want == MICS_REMOTE_WEIGHTS && mics_text_ends(name, ".safetensors") &&
+              (strncmp(name, "model", 5) == 0 || strncmp(name, "adapter_model", 13) == 0);
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         is = is || mics_text_ends(name, endings[i]);
     return is &&
@@ -224,96 +258,160 @@ static bool is_of_model(const char *name, mics_remote_want want)
 
 static bool is_wanted(const hub *self, const char *name)
 {
-    const char *path = self->name.path;
+    const char *path = self->name.path, *inside = name;
     const size_t bytes = strlen(path);
-    if (bytes == 0)
-        return self->want != MICS_REMOTE_FILES && is_of_model(name, self->want);
-    return fnmatch(path, name, FNM_PATHNAME | FNM_PERIOD) == 0 || strcmp(path, name) == 0 ||
-           (strncmp(path, name, bytes) == 0 && name[bytes] == '/');
+    if (bytes > 0) {
+        if (strcmp(path, name) == 0)
+            return true;
+        const bool within = strncmp(path, name, bytes) == 0 && name[bytes] == '/';
+        if (self->want == MICS_REMOTE_FILES)
+            return within || fnmatch(path, name, FNM_PATHNAME | FNM_PERIOD) == 0;
+        inside = within ? name + bytes + 1 : "/";
+    }
+    return self->want != MICS_REMOTE_FILES && is_of_model(inside, self->want);
 }
 
-static mics_status fail_missing(const hub *self)
+static bool is_there(const hub *self, const char *name)
 {
-    return mics_fail(MICS_ERR_INVALID, "%s: %s; %s/%s%s/tree/%.12s lists what there is", self->url,
-                     self->name.path[0] != '\0' ? "there is no such file"
-                                                : "is a whole repository; name files of it, as "
-                                                  "hf://datasets/ORG/NAME/FILE, or by a glob",
-                     self->endpoint, self->name.dataset ? "datasets/" : "", self->name.repo,
-                     self->commit);
+    char path[REMOTE_PATH_BYTES];
+    return remote_path(path, "%s/snapshots/%s/%s", self->dir, self->commit, name) == MICS_OK &&
+           access(path, F_OK) == 0;
+}
+
+// Whether all that is wanted is in the cache; as far as can be seen where huggingface_hub filled it.
+static bool is_complete(const hub *self)
+{
+    char pattern[REMOTE_PATH_BYTES];
+    hub_file file;
+    bool all = true;
+    glob_t found = {.gl_pathc = 0};
+    for (int32_t i = 0; all && i < mics_json_count(files_of(self)); i++)
+        all = read_file(self, i, &file) == MICS_OK &&
+              (!is_wanted(self, file.name) || is_there(self, file.name));
+    if (self->listing != NULL)
+        return all;
+    const char *what = self->want == MICS_REMOTE_WEIGHTS ? "/*.safetensors" : "";
+    all = remote_path(pattern, "%s/snapshots/%s/%s%s", self->dir, self->commit, self->name.path,
+                      what) == MICS_OK &&
+          glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
+    globfree(&found);
+    return all;
 }
 
 // ---- files ----
 
 static mics_status link_blob(const hub *self, const hub_file *file)
 {
-    char path[REMOTE_PATH_BYTES], target[REMOTE_PATH_BYTES], there[REMOTE_PATH_BYTES];
-    char up[REMOTE_PATH_BYTES] = "../../";
-    size_t used = strlen(up);
+    char path[REMOTE_PATH_BYTES], target[REMOTE_PATH_BYTES], up[REMOTE_PATH_BYTES] = "";
+    size_t used = 0;
     MICS_TRY(remote_path(path, "%s/snapshots/%s/%s", self->dir, self->commit, file->name));
-    for (const char *c = file->name; *c != '\0' && used + 4 < sizeof up; c++) {
+    for (const char *c = file->name; *c != '\0' && used + 4 < sizeof up; c++)
         if (*c == '/')
             used += (size_t)snprintf(up + used, sizeof up - used, "../");
-    }
-    MICS_TRY(remote_path(target, "%sblobs/%s", up, file->blob));
-    const ssize_t bytes = readlink(path, there, sizeof there - 1);
-    there[bytes > 0 ? bytes : 0] = '\0';
-    if (strcmp(there, target) == 0)
-        return MICS_OK;
+    MICS_TRY(remote_path(target, "../../%sblobs/%s", up, file->blob));
     MICS_TRY(remote_make_folder_of(self->memory, path));
-    if (symlink(target, path) == 0 || errno == EEXIST) // by another rank or huggingface_hub
+    if (symlink(target, path) == 0 || errno == EEXIST) // huggingface_hub's
         return MICS_OK;
     return mics_fail(mics_status_of_errno(errno), "%s: cannot make a link: %s", path,
                      strerror(errno));
 }
 
-static mics_status fetch_file(hub *self, const hub_file *file)
+static mics_status download(hub *self, const hub_file *file, const char *blob)
 {
-    char blob[REMOTE_PATH_BYTES], shown[REMOTE_PATH_BYTES];
+    char shown[REMOTE_PATH_BYTES];
     const char *kind = self->name.dataset ? "datasets/" : "";
     mics_text url = {.memory = self->memory};
-    MICS_TRY(remote_path(blob, "%s/blobs/%s", self->dir, file->blob));
     MICS_TRY(remote_path(shown, "hf://%s%s/%s", kind, self->name.repo, file->name));
     mics_text_printf(&url, "%s/%s%s/resolve/%s/", self->endpoint, kind, self->name.repo,
                      self->commit);
     append_escaped(&url, file->name, "-._~/");
-    MICS_TRY(download(self, &url, shown, file, blob));
-    return link_blob(self, file);
+    const remote_file wanted = {.url = url.bytes,
+                                .shown = shown,
+                                .headers = {self->header},
+                                .bytes = file->bytes,
+                                .sha256 = file->sha256,
+                                .lock = self->lock,
+                                .refuse = refuse,
+                                .ctx = self};
+    mics_status status = mics_text_status(&url);
+    if (status == MICS_OK)
+        status = remote_download(self->http, &wanted, blob);
+    mics_text_fini(&url);
+    return status == MICS_OK ? link_blob(self, file) : status;
 }
 
-static mics_status fetch_files(hub *self)
+// Sums up the files that are wanted, or downloads them.
+static mics_status walk(hub *self, bool downloads, int64_t *missing, int32_t *count)
 {
-    int32_t fetched = 0, weights = 0, pickles = 0;
+    *missing = *count = 0;
     for (int32_t i = 0; i < mics_json_count(files_of(self)); i++) {
+        char blob[REMOTE_PATH_BYTES];
         hub_file file;
         MICS_TRY(read_file(self, i, &file));
-        pickles += strncmp(file.name, "pytorch_model", 13) == 0;
         if (!is_wanted(self, file.name))
             continue;
-        MICS_TRY(fetch_file(self, &file));
-        fetched++;
-        weights += mics_text_ends(file.name, ".safetensors");
+        MICS_TRY(remote_path(blob, "%s/blobs/%s", self->dir, file.blob));
+        const int64_t left = remote_missing_bytes(blob, file.bytes);
+        *missing += left < INT64_MAX - *missing ? left : INT64_MAX - *missing;
+        *count += 1;
+        if (downloads && !is_there(self, file.name))
+            MICS_TRY(download(self, &file, blob));
     }
-    if (fetched == 0)
-        return fail_missing(self);
-    if (self->name.path[0] == '\0' && self->want == MICS_REMOTE_WEIGHTS && weights == 0 &&
-        pickles > 0)
-        return mics_fail(MICS_ERR_UNSUPPORTED,
-                         "%s: has weights as pickles (.bin) alone, which are not read; "
-                         "huggingface.co/spaces/safetensors/convert makes a revision with "
-                         "safetensors, as @refs%%2Fpr%%2F1",
-                         self->url);
     return MICS_OK;
 }
 
-static mics_status fetch(hub *self, char **path_out)
+static mics_status download_all(hub *self)
 {
-    char path[REMOTE_PATH_BYTES];
-    MICS_TRY(open_listing(self));
-    MICS_TRY(fetch_files(self));
-    MICS_TRY(remote_path(path, "%s/snapshots/%s%s%s", self->dir, self->commit,
-                         self->name.path[0] != '\0' ? "/" : "", self->name.path));
-    return mics_strdup(self->memory, path, path_out);
+    char blobs[REMOTE_PATH_BYTES];
+    int64_t missing = 0;
+    int32_t count = 0;
+    MICS_TRY(walk(self, false, &missing, &count));
+    if (count == 0)
+        return mics_fail(
+            MICS_ERR_INVALID, "%s: %s; %s/%s%s/tree/%.12s lists what there is", self->url,
+            self->name.path[0] != '\0' ? "there is no such file"
+                                       : "is a whole repository; name files of it, as "
+                                         "hf://datasets/ORG/NAME/FILE, or by a glob",
+            self->endpoint, self->name.dataset ? "datasets/" : "", self->name.repo, self->commit);
+    MICS_TRY(remote_path(blobs, "%s/blobs", self->dir));
+    MICS_TRY(mics_file_make_dirs(self->memory, blobs, NULL));
+    MICS_TRY(remote_check_disk(blobs, missing, self->url));
+    return walk(self, true, &missing, &count);
 }
+
+static mics_status fetch_online(hub *self)
+{
+    char lock[REMOTE_PATH_BYTES];
+    bool asked = false;
+    MICS_TRY(remote_path(lock, "%s/.mics/lock", self->dir));
+    MICS_TRY(remote_http_open(self->memory, &self->http));
+    MICS_TRY(remote_lock(self->memory, lock, self->url, &self->lock));
+    mics_status status = find_commit(self, &asked);
+    if (status == MICS_OK && (!asked || self->listing == NULL))
+        status = ask(self);
+    if (status == MICS_OK && self->listing != NULL)
+        status = download_all(self);
+    close(self->lock);
+    return status;
+}
+
+static mics_status fetch(hub *self)
+{
+    bool asked = false;
+    MICS_TRY(find_commit(self, &asked));
+    const bool offline = remote_http_is_offline(),
+               fixed = is_hex(self->name.revision, COMMIT_DIGITS);
+    if ((offline || fixed) && self->commit[0] != '\0' && is_complete(self))
+        return MICS_OK;
+    return !offline ? fetch_online(self)
+                    : mics_fail(MICS_ERR_INVALID,
+                                "%s: was not downloaded before (%s lacks it, or a part), and "
+                                "--offline or HF_HUB_OFFLINE says to ask nobody; leave that out, "
+                                "or download it where there is a network",
+                                self->url, self->dir);
+}
+
+// ---- places ----
 
 static const char *env(const char *name, const char *otherwise)
 {
@@ -343,35 +441,97 @@ static void read_token(hub *self, const char *home)
 // "models--org--name"
 static mics_status find_places(hub *self)
 {
-    char home[REMOTE_PATH_BYTES], cache[REMOTE_PATH_BYTES], name[REMOTE_NAME_BYTES];
-    const char *kind = self->name.dataset ? "datasets" : "models", *repo = self->name.repo;
-    const char *endpoint = env("HF_ENDPOINT", "https://huggingface.co"),
-               *said = env("HF_HOME", NULL);
+    char home[REMOTE_PATH_BYTES], cache[REMOTE_PATH_BYTES];
+    const char *repo = self->name.repo, *said = env("HF_HOME", NULL);
+    const char *endpoint = env("HF_ENDPOINT", "https://huggingface.co");
     const size_t org = strcspn(repo, "/"), bytes = strlen(endpoint);
     mics_text_format(self->endpoint, sizeof self->endpoint, "%.*s",
                      (int)(endpoint[bytes - 1] == '/' ? bytes - 1 : bytes), endpoint);
-    snprintf(name, sizeof name, "%.*s--%s", (int)org, repo, repo + org + 1);
     MICS_TRY(said != NULL ? remote_path(home, "%s", said) : remote_cache_of("huggingface", home));
     read_token(self, home);
     said = env("HF_HUB_CACHE", NULL);
     MICS_TRY(said != NULL ? remote_path(cache, "%s", said) : remote_path(cache, "%s/hub", home));
-    MICS_TRY(remote_path(self->dir, "%s/%s--%s", cache, kind, name));
-    return remote_path(self->locks, "%s/.locks/%s--%s", cache, kind, name);
+    return remote_path(self->dir, "%s/%s--%.*s--%s", cache,
+                       self->name.dataset ? "datasets" : "models", (int)org, repo, repo + org + 1);
+}
+
+// ---- from outside ----
+
+static void close_hub(hub *self)
+{
+    mics_json_close(self->listing);
+    remote_http_close(self->http);
 }
 
 mics_status remote_hub_fetch(mics_memory *memory, const char *url, mics_remote_want want,
                              char **path_out)
 {
     hub self = {.memory = memory, .url = url, .want = want};
+    char path[REMOTE_PATH_BYTES];
     if (!remote_hub_parse(url + strlen("hf://"), &self.name))
         return mics_fail(MICS_ERR_INVALID,
                          "%s: must be as hf://ORG/NAME, hf://ORG/NAME@REVISION/FILE or "
                          "hf://datasets/ORG/NAME/FILE",
                          url);
     MICS_TRY(find_places(&self));
-    MICS_TRY(remote_http_open(memory, &self.http));
-    const mics_status status = fetch(&self, path_out);
-    mics_json_close(self.listing);
-    remote_http_close(self.http);
+    mics_status status = fetch(&self);
+    if (status == MICS_OK)
+        status = remote_path(path, "%s/snapshots/%s%s%s", self.dir, self.commit,
+                             self.name.path[0] != '\0' ? "/" : "", self.name.path);
+    close_hub(&self);
+    return status == MICS_OK ? mics_strdup(memory, path, path_out) : status;
+}
+
+// "CACHE/models--ORG--NAME/snapshots/COMMIT[/PATH]". Returns: whether it is of the cache.
+static bool open_path(hub *self, mics_memory *memory, const char *path, mics_remote_want want)
+{
+    const char *at = strstr(path, "/snapshots/"), *begin = at;
+    char name[REMOTE_PATH_BYTES];
+    bool asked = false;
+    *self = (hub){.memory = memory, .url = path, .want = want};
+    while (at != NULL && begin > path && begin[-1] != '/')
+        begin--;
+    if (at == NULL)
+        return false;
+    const bool dataset = strncmp(begin, "datasets--", 10) == 0;
+    begin += dataset ? 10 : strncmp(begin, "models--", 8) == 0 ? 8 : 0;
+    const char *middle = strstr(begin, "--"), *commit = at + strlen("/snapshots/");
+    if (middle == NULL || middle > at)
+        return false;
+    const size_t digits = strcspn(commit, "/");
+    snprintf(name, sizeof name, "%s%.*s/%.*s@%s", dataset ? "datasets/" : "", (int)(middle - begin),
+             begin, (int)(at - middle) - 2, middle + 2, commit);
+    return digits == COMMIT_DIGITS && remote_hub_parse(name, &self->name) &&
+           find_places(self) == MICS_OK && strlen(self->dir) == (size_t)(at - path) &&
+           strncmp(self->dir, path, strlen(self->dir)) == 0 && find_commit(self, &asked) == MICS_OK;
+}
+
+mics_status mics_remote_complete(mics_memory *memory, const char *path, mics_remote_want want)
+{
+    hub self;
+    mics_status status = MICS_OK;
+    if (open_path(&self, memory, path, want) && (self.listing != NULL || access(path, F_OK) != 0))
+        status = fetch(&self);
+    close_hub(&self);
+    return status;
+}
+
+mics_status mics_remote_lists(mics_memory *memory, const char *folder, const char *name,
+                              bool *lists_out)
+{
+    hub self;
+    hub_file file;
+    mics_status status = MICS_OK;
+    *lists_out = false;
+    if (open_path(&self, memory, folder, MICS_REMOTE_CONFIG)) {
+        const size_t bytes = strlen(self.name.path);
+        for (int32_t i = 0; status == MICS_OK && i < mics_json_count(files_of(&self)); i++) {
+            status = read_file(&self, i, &file);
+            *lists_out = *lists_out ||
+                         (status == MICS_OK && strncmp(file.name, self.name.path, bytes) == 0 &&
+                          strcmp(file.name + bytes + (bytes > 0), name) == 0);
+        }
+    }
+    close_hub(&self);
     return status;
 }

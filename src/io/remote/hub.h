@@ -21,11 +21,6 @@ bool remote_hub_parse(const char *text, remote_hub_name *name_out);
 /* Whether somebody else's name of a file may be one in a folder of ours: relative, nowhere up. Pure. */
 bool remote_path_is_safe(const char *path);
 
-/* mics_remote_fetch of a URL that begins with hf://.
- *
- * The cache has huggingface_hub's layout: blobs by hash, snapshots of links to them, refs. Beside them
- * the folder .mics keeps the hub's list of each revision's files: a commit that is there needs no
- * network, and what is missing is known.
- */
+/* mics_remote_fetch of a URL that begins with hf://. */
 mics_status remote_hub_fetch(mics_memory *memory, const char *url, mics_remote_want want,
                              char **path_out);

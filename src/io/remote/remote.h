@@ -1,15 +1,15 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Files that lie elsewhere: hf:// (models and data sets of a Hugging Face hub), https:// and s3://.
-// They are downloaded into a cache, and are then local files: hf:// where huggingface_hub keeps
-// them, in its layout, the others in $XDG_CACHE_HOME/mics. docs/remote.md has the rules.
+// Files that lie elsewhere: hf:// (models and data sets of a Hugging Face hub) and https://. They are
+// downloaded into a cache and are local files then. docs/remote.md has the rules. remote.c has the table
+// of schemes.
 #pragma once
 
 #include "mics/memory.h"
 #include "mics/status.h"
 #include <stdbool.h>
 
-// What is wanted of a model's repository that is named as a whole.
+// What is wanted of a model's repository or folder.
 typedef enum mics_remote_want {
     MICS_REMOTE_FILES,  // data: what is named, so never a whole repository
     MICS_REMOTE_CONFIG, // all but weights
@@ -20,12 +20,25 @@ typedef enum mics_remote_want {
 bool mics_remote_is(const char *path);
 
 /* Downloads what is not in the cache yet. Processes of several ranks may call this at once: one of
- * those that share a cache downloads a file, the others wait for it.
+ * those that share a cache downloads, the others wait for it.
  *
  * Returns: MICS_OK: *path_out is a local file, folder or glob; MICS_ERR_INVALID, MICS_ERR_UNSUPPORTED,
- *          MICS_ERR_COMM, MICS_ERR_FORMAT, MICS_ERR_IO and its kind: one line, without what is secret;
- *          MICS_ERR_MEMORY.
+ *          MICS_ERR_COMM, MICS_ERR_FORMAT, MICS_ERR_IO and its kind: one line; MICS_ERR_MEMORY.
  * Owns:    the caller frees *path_out with mics_free.
  */
 mics_status mics_remote_fetch(mics_memory *memory, const char *url, mics_remote_want want,
                               char **path_out);
+
+/* Downloads what a path of mics_remote_fetch lacks: weights, or all where the cache was lost since.
+ * Other paths, and those of plain URLs, stay as they are.
+ *
+ * Returns: as mics_remote_fetch.
+ */
+mics_status mics_remote_complete(mics_memory *memory, const char *path, mics_remote_want want);
+
+/* Whether the hub has a file in what `folder`, of mics_remote_fetch, is a copy of.
+ *
+ * Returns: MICS_OK, with false for other folders; MICS_ERR_FORMAT, MICS_ERR_IO, MICS_ERR_MEMORY.
+ */
+mics_status mics_remote_lists(mics_memory *memory, const char *folder, const char *name,
+                              bool *lists_out);
