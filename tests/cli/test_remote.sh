@@ -46,6 +46,7 @@ offer() {
     rm -rf "site/$1$2/resolve/$commit"
     cp -r "$3" "site/$1$2/resolve/$commit"
     echo "{\"id\": \"$2\", \"sha\": \"$commit\", \"siblings\": [$(list "$3")]}" >"site/api/${1:-models/}$2/revision/main"
+    cp "site/api/${1:-models/}$2/revision/main" "site/api/${1:-models/}$2/revision/$commit"
 }
 mkdir -p folder/onnx set/data
 echo x >folder/onnx/model.onnx
@@ -96,6 +97,16 @@ HF_HUB_OFFLINE=1 run 0 offline "$mics" train --model hf://lark/small --data text
 run 2 never "$mics" train --offline --model hf://lark/other --data text.txt
 contains never.err "hf://lark/other: was not downloaded before"
 one_line never.err
+
+# What huggingface_hub left is found, which keeps no list; a cache that is lost is filled by a run's paths.
+rm -rf hf/hub/models--lark--small/.mics
+HF_HUB_OFFLINE=1 run 0 foreign "$mics" generate hf://lark/small --prompt a --tokens 2
+rm hf/hub/models--lark--small/snapshots/$commit/model.safetensors
+HF_HUB_OFFLINE=1 run 2 part "$mics" generate hf://lark/small --prompt a --tokens 2
+contains part.err "hf://lark/small: was not downloaded before"
+rm -rf hf
+run 0 refilled "$mics" train runs/small/resolved.json --out refilled
+same_losses refilled local
 
 # Ranks of several processes: each file is downloaded once.
 rm -rf hf
@@ -152,7 +163,7 @@ mkdir -p site/api/models/lark/gated/revision
 echo 403 >site/api/models/lark/gated/revision/main.status
 echo GatedRepo >site/api/models/lark/gated/revision/main.code
 run 2 gated "$mics" generate hf://lark/gated --prompt a
-contains gated.err "hf://lark/gated: the hub says 403: it is gated: ask for access there, and set HF_TOKEN ($url/lark/gated)"
+contains gated.err "hf://lark/gated: the hub says 403: it is gated: ask for access, and set HF_TOKEN ($url/lark/gated)"
 one_line gated.err
 echo 404 >site/api/models/lark/small/revision/v9.status
 echo RevisionNotFound >site/api/models/lark/small/revision/v9.code
@@ -252,6 +263,13 @@ contains site/requests.log "GET /long.txt bytes=100000- 206"
 cmp site/long.txt cache/mics/*/*/long.txt || fail "the long text is not whole"
 run 0 file "$mics" train "$url/small.json" --steps 3 --ranks 2 --out file
 same_losses file same
+
+# What was downloaded is gone, and nobody knows the URL.
+mv cache gone
+run 2 lost "$mics" train plain/resolved.json --out lost
+contains lost.err "/text.txt: is gone, and its URL is not kept"
+one_line lost.err
+mv gone cache
 
 # Without the server what is there is taken, and said.
 kill $server

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/size.h"
+#include "io/remote/digest.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -164,7 +165,7 @@ static mics_status check(const download *self)
 {
     const remote_file *file = self->file;
     const size_t bytes = (size_t)self->done;
-    char text[REMOTE_SHA256_BYTES];
+    char text[REMOTE_DIGEST_TEXT_BYTES];
     if (file->bytes >= 0 && self->done != file->bytes)
         return mics_fail(MICS_ERR_FORMAT, "%s: %lld bytes came of %lld", file->shown,
                          (long long)self->done, (long long)file->bytes);

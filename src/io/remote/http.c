@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/remote/http.h"
 #include "base/text.h"
+#include "io/remote/library.h"
 #include "mics/log.h"
 #include <ctype.h>
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,8 +53,6 @@ static struct {
     int (*easy_setopt)(void *handle, int option, ...);
     int (*easy_perform)(void *handle);
     const char *(*easy_strerror)(int code);
-    unsigned char *(*sha256)(const void *data, size_t bytes,
-                             unsigned char *digest); // openssl/sha.h
 } curl;
 
 struct remote_http {
@@ -67,7 +65,8 @@ struct remote_http {
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char why_not[256]; // "": it is open
+static char why_not[REMOTE_WHY_BYTES];
+static bool is_open;
 static struct timespec opened;
 
 // ---- connections ----
@@ -77,62 +76,33 @@ bool remote_http_is_offline(void)
     return mics_text_is_among(getenv("HF_HUB_OFFLINE"), "1|on|yes|true|ON|YES|TRUE|True");
 }
 
-// Takes a function's address; ISO C has no cast to it. libcurl's own libraries are looked through, too.
-static void take_function(void *library, const char *name, void *function_out)
-{
-    void *address = dlsym(library, name);
-    if (address == NULL)
-        snprintf(why_not, sizeof why_not, "it lacks %s", name);
-    memcpy(function_out, &address, sizeof address);
-}
-
 static void open_library(void)
 {
-    const char *asked = getenv("MICS_CURL_LIBRARY");
-    static void *library;                          // stays open
-    clock_gettime(CLOCK_REALTIME_COARSE, &opened); // as file systems do
-    library = dlopen(asked != NULL && *asked != '\0' ? asked : "libcurl.so.4", RTLD_NOW);
-    if (library == NULL) {
-        const char *error = dlerror();
-        snprintf(why_not, sizeof why_not, "%s", error != NULL ? error : "not found");
-        return;
+    static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4", NULL};
+#define SYMBOL(name)                                                                               \
+    {                                                                                              \
+        "curl_" #name, (void *)&curl.name                                                          \
     }
-#define TAKE(name) take_function(library, "curl_" #name, (void *)&curl.name)
-    TAKE(global_init), TAKE(easy_init), TAKE(easy_cleanup), TAKE(easy_reset);
-    TAKE(easy_setopt), TAKE(easy_perform), TAKE(easy_strerror);
-#undef TAKE
-    take_function(library, "SHA256", (void *)&curl.sha256);
-    if (why_not[0] == '\0' && curl.global_init(CURL_GLOBAL_ALL) != 0)
-        snprintf(why_not, sizeof why_not, "it cannot begin");
-}
-
-static mics_status open_once(void)
-{
-    pthread_once(&once, open_library);
-    return why_not[0] == '\0'
-               ? MICS_OK
-               : mics_fail(
-                     MICS_ERR_UNSUPPORTED,
-                     "libcurl, which downloads, cannot be opened: %s; install it with OpenSSL "
-                     "(Debian: apt install libcurl4), or name it in MICS_CURL_LIBRARY",
-                     why_not);
-}
-
-mics_status remote_sha256(const void *data, size_t bytes, char text[REMOTE_SHA256_BYTES])
-{
-    unsigned char raw[REMOTE_SHA256_BYTES / 2];
-    MICS_TRY(open_once());
-    (void)curl.sha256(data, bytes, raw);
-    for (size_t i = 0; i < sizeof raw; i++)
-        snprintf(text + 2 * i, 3, "%02x", raw[i]);
-    return MICS_OK;
+    const remote_symbol symbols[] = {
+        SYMBOL(global_init), SYMBOL(easy_init),    SYMBOL(easy_cleanup), SYMBOL(easy_reset),
+        SYMBOL(easy_setopt), SYMBOL(easy_perform), SYMBOL(easy_strerror)};
+#undef SYMBOL
+    clock_gettime(CLOCK_REALTIME_COARSE, &opened); // as file systems do
+    is_open = remote_library_open("MICS_CURL_LIBRARY", names, symbols,
+                                  sizeof symbols / sizeof *symbols, why_not) &&
+              curl.global_init(CURL_GLOBAL_ALL) == 0;
 }
 
 mics_status remote_http_open(mics_memory *memory, remote_http **http_out)
 {
     remote_http *http = NULL;
     *http_out = NULL;
-    MICS_TRY(open_once());
+    pthread_once(&once, open_library);
+    if (!is_open)
+        return mics_fail(MICS_ERR_UNSUPPORTED,
+                         "libcurl, which downloads, cannot be opened: %s; install it (Debian: apt "
+                         "install libcurl4), or name it in MICS_CURL_LIBRARY",
+                         why_not);
     MICS_TRY(MICS_NEW(memory, 1, &http));
     *http = (remote_http){.memory = memory, .handle = curl.easy_init()};
     if (http->handle == NULL) {

@@ -55,43 +55,31 @@ static bool is_hex(const char *text, size_t digits)
     return strlen(text) == digits && strspn(text, "0123456789abcdef") == digits;
 }
 
-// Copies `bytes`, with %2F as the slash that a revision may have.
-static bool copy(const char *from, size_t bytes, char to[REMOTE_NAME_BYTES])
-{
-    size_t used = 0;
-    for (size_t i = 0; i < bytes && used + 1 < REMOTE_NAME_BYTES; i++) {
-        const bool slash = bytes - i >= 3 && strncasecmp(from + i, "%2F", 3) == 0;
-        to[used++] = from[i];
-        if (slash) {
-            to[used - 1] = '/';
-            i += 2;
-        }
-    }
-    to[used] = '\0';
-    return bytes < REMOTE_NAME_BYTES;
-}
-
 bool remote_hub_parse(const char *text, remote_hub_name *name_out)
 {
-    *name_out = (remote_hub_name){.dataset = strncmp(text, "datasets/", 9) == 0};
-    const char *at = text + (name_out->dataset ? 9 : 0), *slash = strchr(at, '/');
-    const size_t bytes = slash != NULL ? (size_t)(slash - at) + 1 + strcspn(slash + 1, "/@") : 0;
-    const char *const letters =
+    static const char letters[] =
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_./";
-    if (!copy(at, bytes, name_out->repo) || strspn(name_out->repo, letters) != bytes ||
-        !remote_path_is_safe(name_out->repo))
+    const bool dataset = strncmp(text, "datasets/", 9) == 0;
+    const char *repo = text + (dataset ? 9 : 0), *slash = strchr(repo, '/');
+    const char *end = slash != NULL ? slash + 1 + strcspn(slash + 1, "/@") : repo;
+    const char *revision = *end == '@' ? end + 1 : "main/";
+    const size_t revision_bytes = strcspn(revision, "/");
+    const char *path = *end == '@' ? revision + revision_bytes : end;
+    path += *path == '/';
+    size_t path_bytes = strlen(path);
+    while (path_bytes > 0 && path[path_bytes - 1] == '/')
+        path_bytes--; // of a folder
+    *name_out = (remote_hub_name){.dataset = dataset};
+    if (strlen(text) >= REMOTE_NAME_BYTES)
         return false;
-    at += bytes;
-    const size_t revision = *at == '@' ? strcspn(at + 1, "/") : 0;
-    if (!copy(*at == '@' ? at + 1 : "main", *at == '@' ? revision : 4, name_out->revision) ||
-        !remote_path_is_safe(name_out->revision))
-        return false;
-    at += *at == '@' ? revision + 1 : 0;
-    at += *at == '/';
-    size_t path = strlen(at);
-    while (path > 0 && at[path - 1] == '/')
-        path--; // of a folder
-    return copy(at, path, name_out->path) && (path == 0 || remote_path_is_safe(name_out->path));
+    snprintf(name_out->repo, REMOTE_NAME_BYTES, "%.*s", (int)(end - repo), repo);
+    snprintf(name_out->revision, REMOTE_NAME_BYTES, "%.*s", (int)revision_bytes, revision);
+    snprintf(name_out->path, REMOTE_NAME_BYTES, "%.*s", (int)path_bytes, path);
+    for (char *at = name_out->revision; (at = strstr(at, "%2F")) != NULL; *at = '/')
+        memmove(at + 1, at + 3, strlen(at + 3) + 1);
+    return name_out->repo[strspn(name_out->repo, letters)] == '\0' &&
+           remote_path_is_safe(name_out->repo) && remote_path_is_safe(name_out->revision) &&
+           (path_bytes == 0 || remote_path_is_safe(name_out->path));
 }
 
 // All but letters, digits and a few signs as %XX.
@@ -114,16 +102,15 @@ static mics_status refuse(void *ctx, const char *shown, const remote_response *r
     const hub *self = ctx;
     const bool token = self->header[0] != '\0';
     const int status = (int)response->status;
-    const char *what =
-        status == 429 && !token ? "try again later, or set HF_TOKEN" : "try again later";
-    if (status == 401 || status == 404)
+    const char *what = status == 429 && !token ? "try later, or set HF_TOKEN" : "try later";
+    if (status == 403 || strcmp(response->code, "GatedRepo") == 0)
+        what = token ? "it is gated: ask for access, with a token that may read gated repositories"
+                     : "it is gated: ask for access, and set HF_TOKEN";
+    else if (strcmp(response->code, "RevisionNotFound") == 0)
+        what = "there is no such revision";
+    else if (status == 401 || status == 404)
         what = token ? "it has another name, or your token may not read it"
                      : "it has another name, or is private and HF_TOKEN is not set";
-    if (status == 403 || strcmp(response->code, "GatedRepo") == 0)
-        what = token ? "it is gated: ask for access there; the token needs the right to read it"
-                     : "it is gated: ask for access there, and set HF_TOKEN";
-    if (strcmp(response->code, "RevisionNotFound") == 0)
-        what = "there is no such revision";
     return mics_fail(MICS_ERR_IO, "%s: the hub says %d: %s (%s/%s%s)", shown, status, what,
                      self->endpoint, kind_of(self), self->name.repo);
 }
@@ -132,7 +119,7 @@ static mics_status refuse(void *ctx, const char *shown, const remote_response *r
 
 static const mics_json_value *files_of(const hub *self)
 {
-    return mics_json_at(self->listing, "siblings");
+    return self->listing != NULL ? mics_json_at(self->listing, "siblings") : NULL;
 }
 
 // The hub's words are somebody else's, and become paths of ours.
@@ -395,20 +382,19 @@ static const char *env(const char *name, const char *otherwise)
 // HF_TOKEN's, or that of the file which `hf auth login` leaves.
 static void read_token(hub *self, const char *home)
 {
-    char path[REMOTE_PATH_BYTES], line[400] = "";
-    const char *token = env("HF_TOKEN", line);
+    char path[REMOTE_PATH_BYTES], token[400] = "";
+    const char *said = env("HF_TOKEN", NULL);
     FILE *from =
-        token == line && remote_path(path, "%s/token", home) == MICS_OK ? fopen(path, "re") : NULL;
-    if (from != NULL && fgets(line, sizeof line, from) == NULL)
-        line[0] = '\0';
+        said == NULL && remote_path(path, "%s/token", home) == MICS_OK ? fopen(path, "re") : NULL;
+    if (from != NULL && fgets(token, sizeof token, from) == NULL)
+        token[0] = '\0';
     if (from != NULL)
         fclose(from);
-    size_t bytes = 0;
-    while (isgraph((unsigned char)token[bytes]))
-        bytes++; // no further line of a header
-    if (bytes > 0)
-        mics_text_format(self->header, sizeof self->header, "Authorization: Bearer %.*s",
-                         (int)bytes, token);
+    if (said != NULL)
+        snprintf(token, sizeof token, "%s", said);
+    token[strcspn(token, " \t\r\n")] = '\0'; // no further line of a header
+    if (*token != '\0')
+        mics_text_format(self->header, sizeof self->header, "Authorization: Bearer %s", token);
 }
 
 // `name` is what stands behind hf://. Returns: whether it is such a name.
@@ -483,6 +469,13 @@ mics_status mics_remote_complete(mics_memory *memory, const char *path, mics_rem
 {
     hub self;
     mics_status status = MICS_OK;
+    char cache[REMOTE_PATH_BYTES];
+    if (strstr(path, "/mics/") != NULL && access(path, F_OK) != 0 &&
+        remote_cache_of("mics", cache) == MICS_OK && strncmp(path, cache, strlen(cache)) == 0)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: is gone, and its URL is not kept, since it may be signed; name the "
+                         "URL again",
+                         path);
     if (open_path(&self, memory, path, want) && (self.listing != NULL || access(path, F_OK) != 0))
         status = fetch(&self);
     close_hub(&self);

@@ -4,6 +4,7 @@
 #include "io/remote/remote.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "io/remote/digest.h"
 #include "io/remote/download.h"
 #include "io/remote/hub.h"
 #include <glob.h>
@@ -57,7 +58,7 @@ static mics_status ask(plain *self, remote_http *http)
 {
     const remote_request request = {.url = self->url, .range = "0-0", .take = take_none};
     remote_response *response = &self->response;
-    char digest[REMOTE_SHA256_BYTES];
+    char digest[REMOTE_DIGEST_TEXT_BYTES];
     const char *why = remote_http_send(http, &request, response);
     if (why != NULL) {
         MICS_TRY(find_version(self, why));
@@ -104,7 +105,7 @@ static mics_status fetch_plain(mics_memory *memory, const char *url, mics_remote
                                char **path_out)
 {
     plain self = {.url = url};
-    char digest[REMOTE_SHA256_BYTES], cache[REMOTE_PATH_BYTES];
+    char digest[REMOTE_DIGEST_TEXT_BYTES], cache[REMOTE_PATH_BYTES];
     remote_http *http = NULL;
     mics_status status = MICS_OK;
     (void)want;

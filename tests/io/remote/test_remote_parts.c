@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names of remote files, heads of responses, SHA-256, and what is secret.
 #include "base/text.h"
+#include "io/remote/digest.h"
 #include "io/remote/http.h"
 #include "io/remote/hub.h"
 #include "io/remote/remote.h"
@@ -116,7 +117,7 @@ static void test_heads(void **state)
 static void test_sha256(void **state)
 {
     (void)state;
-    char text[REMOTE_SHA256_BYTES];
+    char text[REMOTE_DIGEST_TEXT_BYTES];
     assert_int_equal(remote_sha256("", 0, text), MICS_OK);
     assert_string_equal(text, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     assert_int_equal(remote_sha256("a", 1, text), MICS_OK);
