@@ -129,6 +129,7 @@ static void log_line(mics_log_level level, const char *format, va_list args)
         level = MICS_LOG_WARNING;
     mics_text_vformat(line, sizeof line, format, args);
     replace_controls(line);
+    mics_text_hide_secrets(line);
     if (!keep_back(level, line))
         current_sink(current_ctx, level, thread_rank, line);
 }

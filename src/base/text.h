@@ -51,6 +51,9 @@ bool mics_text_ends(const char *text, const char *end);
 /* Whether a text is one of a list's, as in "a|b"; NULL is none. */
 bool mics_text_is_among(const char *text, const char *list);
 
+/* Takes user, password and query out of the http:// and https:// URLs in a text. */
+void mics_text_hide_secrets(char *text);
+
 /* MICS_OK, or the first failure (already logged). */
 mics_status mics_text_status(const mics_text *text);
 

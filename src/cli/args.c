@@ -69,6 +69,7 @@ void cli_print_help(const cli_verb *verb)
     printf("\nflags:\n");
     for (int32_t i = 0; i < verb->option_count; i++)
         print_option(verb->options[i].name, verb->options[i].value, verb->options[i].help);
+    print_option("offline", NULL, "what is remote must be in the cache, as by HF_HUB_OFFLINE=1");
     print_option("help", NULL, "this text");
     if (verb->notes != NULL)
         printf("\n%s\n", verb->notes);
@@ -105,11 +106,12 @@ const char *cli_nearest(const char *name, const char *const *names, int32_t coun
 
 static mics_status unknown_flag(const cli_verb *verb, const char *name)
 {
-    const char *names[CLI_MAX_OPTIONS + 1];
+    const char *names[CLI_MAX_OPTIONS + 2];
     int32_t count = 0;
     for (; count < verb->option_count && count < CLI_MAX_OPTIONS; count++)
         names[count] = verb->options[count].name;
     names[count++] = "help";
+    names[count++] = "offline";
     const char *near = cli_nearest(name, names, count);
     if (near != NULL)
         return mics_fail(MICS_ERR_INVALID, "mics %s: no flag --%s; did you mean --%s?", verb->name,
@@ -308,6 +310,8 @@ static mics_status read_all(parser *parsing)
             only_arguments = true;
         else if (strcmp(text, "-o") == 0)
             MICS_TRY(read_flag(parsing, "out"));
+        else if (strcmp(text, "--offline") == 0 && setenv("HF_HUB_OFFLINE", "1", 1) == 0)
+            continue; // of every verb, and heard where files are fetched
         else if (text[1] != '-')
             return wrong(verb, "flags begin with two dashes: ", text);
         else

@@ -128,7 +128,7 @@ struct cli_verb {
             "with an adapter on it: PEFT's folder, or a checkpoint that trained one", where, 0, 0  \
     }
 
-enum { CLI_MAX_OPTIONS = 64 };
+enum { CLI_MAX_OPTIONS = 64, CLI_MAX_OWNED = 2 * CLI_MAX_OPTIONS + 2 };
 
 // One call of a verb.
 struct cli_call {
@@ -141,7 +141,7 @@ struct cli_call {
     uint64_t given;               // bit i: the verb's option i was; by cli_parse
     const cli_verb *const *verbs; // all of the program's; the last is NULL
     bool running;                 // set by the verb: from now on a failure is the running system's
-    void *owned[2 * CLI_MAX_OPTIONS + 2]; // lists and sets of cli_parse, freed by main
+    void *owned[CLI_MAX_OWNED];   // lists and sets of cli_parse, freed by main
     int32_t owned_count;
 };
 

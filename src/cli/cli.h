@@ -4,6 +4,7 @@
 #pragma once
 
 #include "args.h"
+#include "io/remote/remote.h"
 #include "mics/log.h"
 #include "mics/memory.h"
 #include "mics/report.h"
@@ -48,6 +49,10 @@ void cli_last_words_leave(void);
  * Returns: the listener for the library; valid until cli_work_close. */
 mics_work_listener cli_work_open(mics_memory *memory, bool quiet, mics_progress **work_out);
 void cli_work_close(mics_progress **work);
+
+/* saved.c: downloads what is remote, and makes *path the local one, which the call owns. NULL is
+ * allowed. Returns: MICS_OK; as mics_remote_fetch. */
+mics_status cli_fetch(cli_call *call, mics_remote_want want, const char **path);
 
 /* saved.c: opens the verb's first argument: a checkpoint, a folder of a model, or an adapter on `base`;
  * or with `adapter` that one on it. NULL: they are not given.

@@ -135,6 +135,7 @@ static void print_flags(const cli_verb *verb)
 {
     for (const cli_option *at = verb->options; at < verb->options + verb->option_count; at++)
         print_row(verb->name, at->name, at, at->help);
+    print_word(verb->name, "--offline", "what is remote must be in the cache");
     print_word(verb->name, "--help", "this text");
 }
 

@@ -202,6 +202,7 @@ static mics_status plan(cli_call *call, plan_options *options, mics_progress **w
     if (call->arguments.count == 0)
         return mics_fail(MICS_ERR_INVALID, "mics plan: missing: RUN.json, or a config.json; --list "
                                            "prints the clusters there are");
+    MICS_TRY(cli_fetch(call, MICS_REMOTE_CONFIG, &call->arguments.items[0]));
     spec->file = call->arguments.items[0];
     if (options->clusters.count == 0)
         return mics_fail(MICS_ERR_INVALID, "mics plan needs --cluster, as in --cluster "

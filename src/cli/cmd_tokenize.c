@@ -146,6 +146,9 @@ static mics_status run_tokenize(cli_call *call)
         return mics_fail(MICS_ERR_INVALID, "%s: exists, and is not overwritten; give another --out",
                          options.out);
     cli_log_quiet(options.quiet);
+    MICS_TRY(cli_fetch(call, MICS_REMOTE_CONFIG, &options.tokenizer));
+    for (int32_t i = 0; i < call->arguments.count; i++)
+        MICS_TRY(cli_fetch(call, MICS_REMOTE_FILES, &call->arguments.items[i]));
     return options.train > 0 ? train(call, &options) : tokenize(call, &options);
 }
 

@@ -8,6 +8,7 @@
 #include "config/adopt_program.h"
 #include "base/text.h"
 #include "config/value.h"
+#include "io/remote/remote.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -309,11 +310,14 @@ mics_status mics_adopt_folder_defaults(config *run)
                                                {"scheduler.type", "\"linear\"", false}},
                                   .most = 1024};
     const char *init = mics_json_string(mics_adopt_at(run, "model.init")), *weights = NULL;
+    const char *folder = mics_json_name(run->run.json);
+    if (mics_remote_is(folder))
+        folder = mics_json_string(mics_adopt_at(run, "model.config")); // where that lies
     const bool adapts = mics_adopt_has(run, "adapter");
     const bool pairs = has_pairs(run);
     if (mics_json_line(run->run.json, "data") > 0)
         return MICS_OK; // it stands in a file, or is planned
-    MICS_TRY(mics_run_find_weights(run->memory, mics_json_name(run->run.json), &weights));
+    MICS_TRY(mics_run_find_weights(run->memory, folder, &weights));
     if (weights == NULL || (init != NULL && strcmp(init, "random") == 0))
         return MICS_OK;
     MICS_TRY(fill_in(run, &tuned));

@@ -203,7 +203,8 @@ static const foreign_group groups[] = {
     {HINT, "all sequences are full, so it is the same", NAMES("average_tokens_across_devices")},
     {OFF, "any lower loss counts as better; use 0", NAMES("early_stopping_threshold")},
     // ---- training scripts ----
-    {HINT, "nothing is downloaded",
+    {HINT,
+     "hf://ORG/NAME@REVISION names what is downloaded, HF_HUB_CACHE and HF_TOKEN say the rest",
      NAMES("cache_dir", "model_revision", "token", "trust_remote_code")},
     {HINT, "master weights are fp32, as with DeepSpeed and FSDP", NAMES("torch_dtype", "dtype")},
     {"5", "the last twentieth is held out; or give data.validation",

@@ -8,6 +8,7 @@
 #include "base/yaml.h"
 #include "config/adopt_trainer.h"
 #include "config/config.h"
+#include "io/remote/remote.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <stdio.h>
@@ -79,6 +80,9 @@ static bool is_of_hub(const char *key_path, const char *path)
 
 static mics_status check_file(const config *run, const char *key_path, const char *path)
 {
+    const bool weights = mics_text_ends(key_path, ".init");
+    MICS_TRY(mics_remote_complete(run->memory, path,
+                                  weights ? MICS_REMOTE_WEIGHTS : MICS_REMOTE_CONFIG));
     if (access(path, R_OK) == 0)
         return MICS_OK;
     int reason = errno;
@@ -90,18 +94,16 @@ static mics_status check_file(const config *run, const char *key_path, const cha
                               "%s: %s; paths are relative to the working directory, and there is "
                               "%s: write that",
                               path, strerror(reason), beside);
-    return mics_json_fail(run->run.json, key_path, mics_status_of_errno(reason), "%s: %s%s%s", path,
-                          strerror(reason),
-                          *path != '/' ? "; paths are relative to the working directory" : "",
-                          is_of_hub(key_path, path)
-                              ? ", and nothing is downloaded; hf download NAME --local-dir FOLDER "
-                                "fetches a model of Hugging Face's"
-                              : "");
+    return mics_json_fail(
+        run->run.json, key_path, mics_status_of_errno(reason), "%s: %s%s%s", path, strerror(reason),
+        *path != '/' ? "; paths are relative to the working directory" : "",
+        is_of_hub(key_path, path) ? "; hf://ORG/NAME names a model of the Hugging Face hub" : "");
 }
 
 static mics_status check_files(const config *run, const char *key_path, const text_list *list)
 {
     for (int32_t i = 0; i < list->count; i++) {
+        MICS_TRY(mics_remote_complete(run->memory, list->texts[i], MICS_REMOTE_FILES));
         char index[PATH_BYTES]; // Megatron's paths leave the ending away
         snprintf(index, sizeof index, "%s.idx", list->texts[i]);
         if (strpbrk(list->texts[i], "*?[") == NULL && access(index, R_OK) != 0)
@@ -118,6 +120,8 @@ mics_status mics_run_check_files(const mics_run *public_run, bool goes_on)
     const bool part = run->run.lora.rank > 0 || run->run.trainable_count > 0;
     if (strcmp(run->run.model_init, "random") != 0 && !(goes_on && part))
         MICS_TRY(check_file(run, "model.init", run->run.model_init));
+    if (strcmp(run->run.adapter_init, "none") != 0 && !goes_on)
+        MICS_TRY(check_file(run, "adapter.init", run->run.adapter_init));
     MICS_TRY(check_files(run, "data.train", &run->train));
     return check_files(run, "data.validation", &run->validation);
 }
@@ -244,6 +248,7 @@ static mics_status take_tokenizer(config *run)
 static mics_status enter_model(config *run)
 {
     const char *folder = run->run.model_config;
+    MICS_TRY(mics_remote_complete(run->memory, folder, MICS_REMOTE_CONFIG));
     if (strcmp(folder, MICS_MODEL_OF_PROGRAM) != 0)
         MICS_TRY(enter_folder(run->memory, &run->run.model_config, "config.json", NULL,
                               &run->config_path));
@@ -255,6 +260,7 @@ static mics_status fill(config *run)
 {
     reset(run);
     MICS_TRY(mics_config_enter_phase(run));
+    MICS_TRY(mics_config_fetch(run, true));
     MICS_TRY(mics_config_check(run));
     MICS_TRY(mics_config_check_sources(run));
     MICS_TRY(mics_config_join_aliases(run));
@@ -308,7 +314,8 @@ static bool sets_data(const char *const *sets, int32_t set_count)
 
 // The run file that a model's configuration stands for, where data is set; else the configuration
 // stays what it is.
-static mics_status replace_model(mics_memory *memory, const char *path, mics_json **json)
+static mics_status replace_model(mics_memory *memory, const char *name, const char *path,
+                                 mics_json **json)
 {
     mics_text text = {.memory = memory};
     mics_json *run = NULL;
@@ -317,7 +324,7 @@ static mics_status replace_model(mics_memory *memory, const char *path, mics_jso
     mics_text_printf(&text, "}, \"train_micro_batch_size_per_gpu\": %d}", BATCH_OF_MODEL);
     mics_status status = mics_text_status(&text);
     if (status == MICS_OK)
-        status = mics_json_parse(memory, path, text.bytes, strlen(text.bytes), &run);
+        status = mics_json_parse(memory, name, text.bytes, strlen(text.bytes), &run);
     mics_text_fini(&text);
     MICS_TRY(status);
     mics_json_close(*json);
@@ -341,6 +348,7 @@ static mics_status open_take(mics_memory *memory, mics_json *json, const char *c
     run->set_count = set_count;
     MICS_TRY_OUT(apply_sets(run));
     MICS_TRY_OUT(check_kind(run));
+    MICS_TRY_OUT(mics_config_fetch(run, false)); // whose folder tells what program it is for
     MICS_TRY_OUT(mics_config_adopt(run));
     MICS_TRY_OUT(fill(run));
     run->sets = NULL;
@@ -352,8 +360,9 @@ out:
     return status;
 }
 
-mics_status mics_run_load(mics_memory *memory, const char *path, const char *const *sets,
-                          int32_t set_count, mics_run **run_out)
+// `shown`: what the user named.
+static mics_status load(mics_memory *memory, const char *path, const char *shown,
+                        const char *const *sets, int32_t set_count, mics_run **run_out)
 {
     mics_json *json = NULL;
     const char *file = path;
@@ -377,13 +386,30 @@ mics_status mics_run_load(mics_memory *memory, const char *path, const char *con
     mics_free(memory, inside);
     MICS_TRY(loaded);
     if (mics_run_is_model(json) && sets_data(sets, set_count)) {
-        const mics_status status = replace_model(memory, path, &json);
+        const mics_status status = replace_model(memory, shown, path, &json);
         if (status != MICS_OK) {
             mics_json_close(json);
             return status;
         }
     }
     return open_take(memory, json, sets, set_count, run_out);
+}
+
+mics_status mics_run_load(mics_memory *memory, const char *path, const char *const *sets,
+                          int32_t set_count, mics_run **run_out)
+{
+    char *local = NULL, *shown = NULL;
+    mics_status status = MICS_OK;
+    if (!mics_remote_is(path))
+        return load(memory, path, path, sets, set_count, run_out);
+    MICS_TRY(mics_remote_fetch(memory, path, MICS_REMOTE_CONFIG, &local));
+    status = mics_strdup(memory, path, &shown);
+    if (status == MICS_OK)
+        mics_text_hide_secrets(shown);
+    if (status == MICS_OK)
+        status = load(memory, local, shown, sets, set_count, run_out);
+    MICS_FREE_ALL(memory, local, shown);
+    return status;
 }
 
 mics_status mics_run_parse(mics_memory *memory, const char *name, const char *text,

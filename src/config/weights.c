@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "config/keys.h"
+#include "io/remote/remote.h"
 #include <string.h>
 #include <sys/stat.h>
 
@@ -23,8 +24,9 @@ mics_status mics_run_find_weights(mics_memory *memory, const char *folder, const
     for (size_t i = 0; i < sizeof names / sizeof *names && *name_out == NULL; i++) {
         char *file = NULL;
         MICS_TRY(mics_file_join(memory, folder, names[i], &file));
-        *name_out = mics_file_is_there(file) ? names[i] : NULL;
+        const bool is = mics_file_is_there(file) || mics_remote_awaits(memory, folder, names[i]);
         mics_free(memory, file);
+        *name_out = is ? names[i] : NULL;
     }
     return MICS_OK;
 }

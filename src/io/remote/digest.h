@@ -1,0 +1,12 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// SHA-256, by libcrypto.
+#pragma once
+
+#include "mics/status.h"
+#include <stddef.h>
+
+enum { REMOTE_DIGEST_TEXT_BYTES = 65 }; // hexadecimal digits and a NUL
+
+/* Returns: MICS_OK; MICS_ERR_UNSUPPORTED, logged: there is no libcrypto. */
+mics_status remote_sha256(const void *data, size_t bytes, char text[REMOTE_DIGEST_TEXT_BYTES]);

@@ -1,0 +1,158 @@
+// SPDX-FileCopyrightText: The mics authors
+// SPDX-License-Identifier: Apache-2.0
+// Names of remote files, heads of responses, SHA-256, and what is secret.
+#include "base/text.h"
+#include "io/remote/digest.h"
+#include "io/remote/http.h"
+#include "io/remote/hub.h"
+#include "io/remote/remote.h"
+#include "test.h"
+#include <string.h>
+
+static void test_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *repo, *revision, *path;
+        bool dataset;
+    } good[] = {
+        {"org/name", "org/name", "main", "", false},
+        {"org/name/", "org/name", "main", "", false},
+        {"org/a.b-c_d@v1", "org/a.b-c_d", "v1", "", false},
+        {"org/name@refs%2Fpr%2F1/x", "org/name", "refs/pr/1", "x", false},
+        {"org/name/a/b.txt", "org/name", "main", "a/b.txt", false},
+        {"datasets/org/name@v/data/*.jsonl", "org/name", "v", "data/*.jsonl", true},
+        {"datasets/org/name/data/", "org/name", "main", "data", true},
+        {"org/name/a@b", "org/name", "main", "a@b", false},
+    };
+    static const char *const bad[] = {"",
+                                      "org",
+                                      "org/",
+                                      "/name",
+                                      "../name",
+                                      "org/..",
+                                      "org/na me",
+                                      "org/name@",
+                                      "org/name@..",
+                                      "org/name@a%2F..%2Fb",
+                                      "org/name/../x",
+                                      "org/name/a//b",
+                                      "datasets/org"};
+    remote_hub_name name;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        assert_true(remote_hub_parse(good[i].text, &name));
+        assert_string_equal(name.repo, good[i].repo);
+        assert_string_equal(name.revision, good[i].revision);
+        assert_string_equal(name.path, good[i].path);
+        assert_int_equal(name.dataset, good[i].dataset);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        if (remote_hub_parse(bad[i], &name))
+            fail_msg("%s is taken as %s, %s, %s", bad[i], name.repo, name.revision, name.path);
+    }
+}
+
+static void test_schemes(void **state)
+{
+    (void)state;
+    assert_true(mics_remote_is("hf://a/b"));
+    assert_true(mics_remote_is("https://a/b"));
+    assert_true(mics_remote_is("s3://a/b"));
+    assert_false(mics_remote_is("a/b"));
+    assert_false(mics_remote_is("://a"));
+    assert_false(mics_remote_is("./hf://a/b"));
+}
+
+static void test_paths(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"a", "a/b", ".a", "..a", "a/...", "a..b/c"};
+    static const char *const bad[] = {"",   "/",   "/a",  "a/",     ".",
+                                      "..", "./a", "a/.", "a/../b", "a//b"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_true(remote_path_is_safe(good[i]));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(remote_path_is_safe(bad[i]));
+}
+
+static void take(remote_response *response, const char *line)
+{
+    remote_http_take_header(response, line, strlen(line));
+}
+
+static void test_heads(void **state)
+{
+    (void)state;
+    remote_response response = {0};
+    take(&response, "HTTP/1.1 302 Found\r\n");
+    take(&response, "ETag: \"first\"\r\n");
+    take(&response, "X-Error-Code: GatedRepo\r\n");
+    assert_int_equal(response.status, 302);
+    assert_string_equal(response.code, "GatedRepo");
+    take(&response, "HTTP/2 206 \r\n"); // what the redirection said is gone
+    assert_int_equal(response.status, 206);
+    assert_string_equal(response.etag, "");
+    assert_string_equal(response.code, "");
+    assert_int_equal(response.bytes, -1);
+    take(&response, "content-length: 5\r\n"); // of the part
+    assert_int_equal(response.bytes, -1);
+    take(&response, "Content-Range:bytes 5-9/10\r\n");
+    assert_int_equal(response.begin, 5);
+    assert_int_equal(response.bytes, 10);
+    take(&response, "etag:   W/\"a b\"\r\n");
+    assert_string_equal(response.etag, "W/\"a b\"");
+    take(&response, "Content-Range: bytes */77\r\n");
+    assert_int_equal(response.begin, -1);
+    assert_int_equal(response.bytes, 77);
+    take(&response, "HTTP/1.1 200 OK");
+    take(&response, "Content-Length: 99999999999\r\n");
+    assert_int_equal(response.bytes, 99999999999);
+    take(&response, "Content-Length: -3\r\n");
+    assert_int_equal(response.bytes, -1);
+    take(&response, "HTTP/1.1 junk\r\n");
+    assert_int_equal(response.status, 0);
+}
+
+// By sha256sum.
+static void test_sha256(void **state)
+{
+    (void)state;
+    char text[REMOTE_DIGEST_TEXT_BYTES];
+    assert_int_equal(remote_sha256("", 0, text), MICS_OK);
+    assert_string_equal(text, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    assert_int_equal(remote_sha256("a", 1, text), MICS_OK);
+    assert_string_equal(text, "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb");
+}
+
+// What no line of a log and no file may have.
+static void test_secrets(void **state)
+{
+    (void)state;
+    static const char *const pairs[][2] = {
+        {"https://a/b?sig=s", "https://a/b"},
+        {"https://u:p@a/b", "https://a/b"},
+        {"https://u:p@q@a/b?x=1&y=@", "https://a/b"},
+        {"x http://u@a:8/b?s is \"https://c?t\", 1?", "x http://a:8/b is \"https://c\", 1?"},
+        {"https://a/b@c", "https://a/b@c"},
+        {"https://a?s", "https://a"},
+        {"hf://datasets/a/b/c-?.txt", "hf://datasets/a/b/c-?.txt"},
+        {"://", "://"},
+        {"https://", "https://"},
+        {"why?", "why?"},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "%s", pairs[i][0]);
+        mics_text_hide_secrets(text);
+        assert_string_equal(text, pairs[i][1]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),  cmocka_unit_test(test_schemes),
+        cmocka_unit_test(test_paths),  cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_sha256), cmocka_unit_test(test_secrets)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
