@@ -188,6 +188,7 @@ typedef struct mics_run {
     const char *on_divergence;       // "rewind", "repair", "stop"
     double spike_zscore;             // standard deviations; 0: nothing is a spike
     const char *on_spike;            // "warn", "skip", "stop"
+    double straggler_warn;           // part of a step that others wait for one rank; 0: no matter
     int64_t validate_every;          // steps; 0: only before and after
     int64_t validation_batches;
     int64_t stop_after_no_improvement; // validations without a lower loss; 0: never
