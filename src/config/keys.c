@@ -623,7 +623,8 @@ static const key rows[] = {
             .help = "true: a good step gives hysteresis back, not only a doubling" IN_FP16)},
     // ---- Hugging Face's Trainer ----
     {REAL("num_train_epochs", epochs, 0, 1e6, 0, .flags = KEY_OTHERS,
-          .help = "how often the training data is read, where run.steps is not given: "
+          .help = "how often the training data is read, where run.steps is not given, or "
+                  "in place of the file's by --set: "
                   "ceil(epochs x ceil(sequences / train_batch_size)) steps")},
     // ---- other keys of DeepSpeed ----
     {INT("steps_per_print", steps_per_print, 1, 9.3e18, 0, .automatic = "auto: run.log_every",
