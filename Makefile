@@ -6,7 +6,7 @@ TEST_JOBS ?= $(shell expr $(JOBS) + 1)
 
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all deps configure build test quick fuzz demo bench-cloud install package clean help
+.PHONY: all deps configure build tests test quick fuzz demo bench-cloud install package clean help
 all: build
 
 deps: ## install what is missing (says what)
@@ -15,15 +15,18 @@ deps: ## install what is missing (says what)
 configure: deps
 	@cmake -S . -B $(BUILD) $(CMAKE_FLAGS) >/dev/null
 
-build: configure
+build: configure ## build program, library and man page (as does make alone)
+	@cmake --build $(BUILD) -j $(JOBS) --target mics_built
+
+tests: configure
 	@cmake --build $(BUILD) -j $(JOBS)
 
-test: build ## build and run the quick test suite
+test: tests ## build and run the quick test suite
 	@ctest --test-dir $(BUILD) -j $(TEST_JOBS) --output-on-failure --no-tests=error -LE slow && status=0 || status=$$?; \
 	    awk '/^[0-9]+\/[0-9]+ Test: / { name = $$3 } /^skipped / { print name ": " $$0 }' \
 	    $(BUILD)/Testing/Temporary/LastTest.log; exit $$status
 
-quick: build ## build, and run the tests of modules alone
+quick: tests ## build, and run the tests of modules alone
 	@ctest --test-dir $(BUILD) -j $(TEST_JOBS) --output-on-failure --no-tests=error -L unit -LE 'slow|long'
 
 fuzz: ## fuzz every parser for FUZZ_SECONDS each (60) under sanitizers; needs clang

@@ -33,7 +33,7 @@ JSON
 median() { sort -n | awk '{ x[NR] = $1 } END { if (NR) printf "%.0f", x[int((NR + 1) / 2)]; else printf "-" }'; }
 # shellcheck disable=SC2016 # awk's $
 steps_of() { # OUT CONDITION: their step_ms
-    sed -n 's/.*"step": \([0-9]*\), "loss.*"step_ms": \([0-9.]*\),.*"save_ms": \([0-9.e-]*\)}.*/\1 \2 \3/p' "$1/metrics.jsonl" |
+    sed -n 's/.*"step": \([0-9]*\), "loss.*"step_ms": \([0-9.]*\),.*"save_ms": \([0-9.e-]*\)[,}].*/\1 \2 \3/p' "$1/metrics.jsonl" |
         awk -v every="$every" "$2"
 }
 limit=$("$mics" explain run.json --ranks 2 | sed -n '/^  in all/{s/.* \([0-9]*\) B$/\1/p;q}')

@@ -47,7 +47,11 @@ install(FILES ${CMAKE_BINARY_DIR}/micsConfig.cmake ${CMAKE_BINARY_DIR}/micsConfi
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 if(TARGET mics_cli)
     install(TARGETS mics_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-    install(FILES ${PROJECT_SOURCE_DIR}/docs/mics.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+    add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/mics.1 DEPENDS mics_cli ${PROJECT_SOURCE_DIR}/tools/man.sh
+        COMMAND sh ${PROJECT_SOURCE_DIR}/tools/man.sh $<TARGET_FILE:mics_cli> >${CMAKE_BINARY_DIR}/mics.1.new
+        COMMAND ${CMAKE_COMMAND} -E rename ${CMAKE_BINARY_DIR}/mics.1.new ${CMAKE_BINARY_DIR}/mics.1)
+    add_custom_target(mics_man ALL DEPENDS ${CMAKE_BINARY_DIR}/mics.1)
+    install(FILES ${CMAKE_BINARY_DIR}/mics.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
 # Beside the library, where it is looked for; if it was built.
 if(TARGET mics_cuda)
@@ -102,9 +106,15 @@ mics_runpath(mics_cuda ${CMAKE_INSTALL_LIBDIR} ${CUDA_cublasLt_LIBRARY})
 # What an installation needs, for `make install`. nvcc takes a minute, so the plugin is among it where it was asked for
 # (MICS_CUDA is ON), or was built before and must not be of another day.
 add_custom_target(mics_installed)
+# And what `make` builds: no tests.
+add_custom_target(mics_built)
+add_dependencies(mics_built mics_installed)
+if(TARGET mics_cuda)
+    add_dependencies(mics_built mics_cuda)
+endif()
 add_dependencies(mics_installed mics_static mics_shared)
 if(TARGET mics_cli)
-    add_dependencies(mics_installed mics_cli)
+    add_dependencies(mics_installed mics_cli mics_man)
 endif()
 if(TARGET mics_cuda AND (MICS_CUDA STREQUAL "ON" OR EXISTS ${CMAKE_BINARY_DIR}/libmics_cuda.so))
     add_dependencies(mics_installed mics_cuda)

@@ -52,7 +52,7 @@ static mics_status print_software(const software *kind)
     study s;
     mics_planner *planner = NULL;
     mics_status status =
-        study_open(&s, "configs/bloomberggpt-50b.json", LENGTH, kind->cluster, NULL);
+        study_open(&s, "bench/plan/configs/bloomberggpt-50b.json", LENGTH, kind->cluster, NULL);
     mics_plan_request request = study_request(&s, NODES, BATCH);
     request.math = MICS_MATH_BF16;
     if (status == MICS_OK)

@@ -10,8 +10,8 @@
 
 enum { LENGTH = 512, MICRO_BATCH = 8, GLOBAL_BATCH = 8192 };
 
-static const char *const models[] = {"configs/bert-10b.json", "configs/bert-15b.json",
-                                     "configs/bert-20b.json", "configs/bert-50b.json"};
+static const char *const models[] = {"configs/bert-10b.json", "bench/plan/configs/bert-15b.json",
+                                     "configs/bert-20b.json", "bench/plan/configs/bert-50b.json"};
 
 typedef struct machine {
     const char *name, *text;

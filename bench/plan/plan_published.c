@@ -18,18 +18,18 @@ typedef struct published {
 } published;
 
 static const published rows[] = {
-    {"configs/gpt-175b.json", false, 384, 1536, 144, 0, 0},
-    {"configs/gpt-175b.json", false, 768, 1536, 88, 0, 0},
-    {"configs/gpt-175b.json", false, 1536, 1536, 44, 0, 0},
-    {"configs/gpt-530b.json", false, 640, 2560, 138, 0, 0},
-    {"configs/gpt-530b.json", false, 1120, 2240, 98, 0, 0},
-    {"configs/gpt-530b.json", false, 2240, 2240, 48, 0, 0},
-    {"configs/gpt-175b.json", true, 384, 1536, 153, 8, 12},
-    {"configs/gpt-175b.json", true, 768, 1536, 149, 8, 12},
-    {"configs/gpt-175b.json", true, 1536, 1536, 141, 8, 12},
-    {"configs/gpt-530b.json", true, 560, 2240, 171, 8, 35},
-    {"configs/gpt-530b.json", true, 1120, 2240, 167, 8, 35},
-    {"configs/gpt-530b.json", true, 2240, 2240, 159, 8, 35},
+    {"bench/plan/configs/gpt-175b.json", false, 384, 1536, 144, 0, 0},
+    {"bench/plan/configs/gpt-175b.json", false, 768, 1536, 88, 0, 0},
+    {"bench/plan/configs/gpt-175b.json", false, 1536, 1536, 44, 0, 0},
+    {"bench/plan/configs/gpt-530b.json", false, 640, 2560, 138, 0, 0},
+    {"bench/plan/configs/gpt-530b.json", false, 1120, 2240, 98, 0, 0},
+    {"bench/plan/configs/gpt-530b.json", false, 2240, 2240, 48, 0, 0},
+    {"bench/plan/configs/gpt-175b.json", true, 384, 1536, 153, 8, 12},
+    {"bench/plan/configs/gpt-175b.json", true, 768, 1536, 149, 8, 12},
+    {"bench/plan/configs/gpt-175b.json", true, 1536, 1536, 141, 8, 12},
+    {"bench/plan/configs/gpt-530b.json", true, 560, 2240, 171, 8, 35},
+    {"bench/plan/configs/gpt-530b.json", true, 1120, 2240, 167, 8, 35},
+    {"bench/plan/configs/gpt-530b.json", true, 2240, 2240, 159, 8, 35},
 };
 
 static double tflops(const study *s, const published *row, double step_us)

@@ -43,8 +43,9 @@ typedef struct mics_island_metrics {
 
 // One training step, of all ranks together where not said otherwise.
 typedef struct mics_metrics {
-    int64_t step, steps; // done, of how many
-    int32_t phase;       // of the run, from 1 on; 0: it has none
+    int64_t step, steps;  // done, of how many
+    int32_t phase;        // of the run, from 1 on; 0: it has none
+    int32_t slowest_rank; // that the others of rank 0's island wait for; -1: not known yet
     double loss, lr, grad_norm;
     int64_t tokens;               // trained on since the run began, this step's included
     double tokens_per_s, step_ms; // since the end of the step before
@@ -58,7 +59,8 @@ typedef struct mics_metrics {
     double exposed_second_hop_ms; // what crosses to other gradient groups, once a step
     double exposed_agree_ms;      // loss and norm
     double exposed_copy_ms;       // beside them: for activations from and to host memory
-    double save_ms; // that training waited for saving between the step before and this one
+    double save_ms;         // that training waited for saving between the step before and this one
+    double slowest_wait_ms; // how long in a step, mean of the newest 20
     mics_router_metrics router;
     mics_preference_metrics preference;
     mics_island_metrics islands;

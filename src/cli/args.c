@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "config/config.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <math.h>
@@ -104,8 +105,45 @@ const char *cli_nearest(const char *name, const char *const *names, int32_t coun
     return near;
 }
 
-static mics_status unknown_flag(const cli_verb *verb, const char *name)
+static const cli_option *find_option(const cli_verb *verb, const char *name, size_t length)
 {
+    for (int32_t i = 0; i < verb->option_count; i++) {
+        if (strncmp(verb->options[i].name, name, length) == 0 &&
+            verb->options[i].name[length] == '\0')
+            return &verb->options[i];
+    }
+    return NULL;
+}
+
+// A key by its flag where it has one; a number is taken over.
+static mics_status fail_with_key(const cli_verb *verb, const char *name, const char *key,
+                                 const char *value)
+{
+    const bool number =
+        value != NULL && *value != '\0' && value[strspn(value, "0123456789.e-+")] == '\0';
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const cli_option *option = find_option(verb, keys[i].flag, strlen(keys[i].flag));
+        if (option != NULL && strcmp(keys[i].key, key) == 0)
+            return mics_fail(MICS_ERR_INVALID, "mics %s: no flag --%s; write --%s %s", verb->name,
+                             name, option->name, number ? value : option->value);
+    }
+    const bool whole = strchr(key, '=') != NULL;
+    return mics_fail(MICS_ERR_INVALID, "mics %s: no flag --%s; write --set %s%s%s", verb->name,
+                     name, key, whole ? "" : "=",
+                     whole    ? ""
+                     : number ? value
+                              : "VALUE");
+}
+
+static mics_status unknown_flag(const cli_verb *verb, const char *name, const char *value)
+{
+    const mics_run_flag known = mics_run_flag_of(name);
+    const bool sets = find_option(verb, "set", strlen("set")) != NULL;
+    if (sets && known.key != NULL)
+        return fail_with_key(verb, name, known.key, value);
+    if (sets && known.says != NULL)
+        return mics_fail(MICS_ERR_INVALID, "mics %s: no flag --%s; %s", verb->name, name,
+                         known.says);
     const char *names[CLI_MAX_OPTIONS + 2];
     int32_t count = 0;
     for (; count < verb->option_count && count < CLI_MAX_OPTIONS; count++)
@@ -269,16 +307,13 @@ static mics_status read_flag(parser *parsing, const char *flag)
     const cli_verb *verb = parsing->call->verb;
     const char *equals = strchr(flag, '=');
     size_t length = equals != NULL ? (size_t)(equals - flag) : strlen(flag);
-    const cli_option *option = NULL;
-    for (int32_t i = 0; i < verb->option_count && option == NULL; i++) {
-        const char *name = verb->options[i].name;
-        if (strlen(name) == length && strncmp(name, flag, length) == 0)
-            option = &verb->options[i];
-    }
+    const cli_option *option = find_option(verb, flag, length);
     if (option == NULL) {
         char name[64];
         snprintf(name, sizeof name, "%.*s", (int)(length < 60 ? length : 60), flag);
-        return unknown_flag(verb, name);
+        const char *next =
+            parsing->next < parsing->call->argc ? parsing->call->argv[parsing->next] : NULL;
+        return unknown_flag(verb, name, equals != NULL ? equals + 1 : next);
     }
     parsing->call->given |= UINT64_C(1) << (option - verb->options);
     if (option->kind == CLI_FLAG && equals == NULL) {
@@ -312,10 +347,11 @@ static mics_status read_all(parser *parsing)
             MICS_TRY(read_flag(parsing, "out"));
         else if (strcmp(text, "--offline") == 0 && setenv("HF_HUB_OFFLINE", "1", 1) == 0)
             continue; // of every verb, and heard where files are fetched
-        else if (text[1] != '-')
+        else if (text[1] != '-' && mics_run_flag_of(text + 1).key == NULL &&
+                 mics_run_flag_of(text + 1).says == NULL)
             return wrong(verb, "flags begin with two dashes: ", text);
         else
-            MICS_TRY(read_flag(parsing, text + 2));
+            MICS_TRY(read_flag(parsing, text + (text[1] == '-' ? 2 : 1)));
     }
     for (int32_t i = 0; i < verb->option_count && verb->model_stands && arguments->count == 0;
          i++) {

@@ -68,38 +68,27 @@ struct cli_verb {
 #define CLI_OPTIONS(table) .options = table, .option_count = sizeof table / sizeof table[0]
 
 // Rows that tables of several verbs have; `type` is the structure of the verb's options.
+#define CLI_ROW(name, kind, value, help, where)                                                    \
+    {                                                                                              \
+        name, kind, value, help, where, 0, 0                                                       \
+    }
 #define CELL_JSON(type)                                                                            \
-    {                                                                                              \
-        "json", CLI_FLAG, NULL, "print one JSON object", offsetof(type, json), 0, 0                \
-    }
-#define CLI_SETS                                                                                   \
-    {                                                                                              \
-        "set", CLI_SET, "a.b=v", "set one key of the run file; may be repeated", 0, 0, 0           \
-    }
+    CLI_ROW("json", CLI_FLAG, NULL, "print one JSON object", offsetof(type, json))
+#define CLI_SETS CLI_ROW("set", CLI_SET, "a.b=v", "set one key of the run file; may be repeated", 0)
 // What a file of another system leaves to its program.
 #define CLI_SOURCE                                                                                 \
-    {                                                                                              \
-        "model", CLI_KEY_TEXT, "CONFIG|FOLDER", "model.config: a config.json or its folder", 0, 0, \
-        0},                                                                                        \
-        {"data", CLI_KEY_TEXTS, "FILE...", "data.train: texts, globs or token shards", 0, 0, 0},   \
-        {"text-field",                                                                             \
-         CLI_KEY_TEXT,                                                                             \
-         "NAME",                                                                                   \
-         "data.text_field: field of JSON Lines, or column of a table, that holds the text",        \
-         0,                                                                                        \
-         0,                                                                                        \
-         0},                                                                                       \
-        {"special-tokens",                                                                         \
-         CLI_KEY_FLAG,                                                                             \
-         NULL,                                                                                     \
-         "data.special_tokens: those that the texts name are taken as such, not as text",          \
-         0,                                                                                        \
-         0,                                                                                        \
-         0},                                                                                       \
-    {                                                                                              \
-        "tokenizer", CLI_KEY_TEXT, "FILE|FOLDER",                                                  \
-            "data.tokenizer: a tokenizer.json, a vocab.txt, or its folder", 0, 0, 0                \
-    }
+    CLI_ROW("model", CLI_KEY_TEXT, "CONFIG|FOLDER", "model.config: a config.json or its folder",   \
+            0),                                                                                    \
+        CLI_ROW("data", CLI_KEY_TEXTS, "FILE...", "data.train: texts, globs or token shards", 0),  \
+        CLI_ROW("text-field", CLI_KEY_TEXT, "NAME",                                                \
+                "data.text_field: field of JSON Lines, or column of a table, that holds the "      \
+                "text",                                                                            \
+                0),                                                                                \
+        CLI_ROW("special-tokens", CLI_KEY_FLAG, NULL,                                              \
+                "data.special_tokens: those that the texts name are taken as such, not as text",   \
+                0),                                                                                \
+        CLI_ROW("tokenizer", CLI_KEY_TEXT, "FILE|FOLDER",                                          \
+                "data.tokenizer: a tokenizer.json, a vocab.txt, or its folder", 0)
 
 // What trains an adapter.
 #define CLI_ADAPTER                                                                                \
@@ -111,22 +100,16 @@ struct cli_verb {
      0,                                                                                            \
      1,                                                                                            \
      0},                                                                                           \
-    {                                                                                              \
-        "adapter", CLI_KEY_TEXT, "FOLDER",                                                         \
-            "adapter.init: train the adapter of a folder of PEFT's further", 0, 0, 0               \
-    }
+        CLI_ROW("adapter", CLI_KEY_TEXT, "FOLDER",                                                 \
+                "adapter.init: train the adapter of a folder of PEFT's further", 0)
 
 // What an adapter stands on.
 #define CLI_BASE(where)                                                                            \
-    {                                                                                              \
-        "base", CLI_TEXT, "FOLDER",                                                                \
-            "of an adapter: the model's folder; default: the one that it names", where, 0, 0       \
-    }
+    CLI_ROW("base", CLI_TEXT, "FOLDER",                                                            \
+            "of an adapter: the model's folder; default: the one that it names", where)
 #define CLI_ON_ADAPTER(where)                                                                      \
-    {                                                                                              \
-        "adapter", CLI_TEXT, "FOLDER",                                                             \
-            "with an adapter on it: PEFT's folder, or a checkpoint that trained one", where, 0, 0  \
-    }
+    CLI_ROW("adapter", CLI_TEXT, "FOLDER",                                                         \
+            "with an adapter on it: PEFT's folder, or a checkpoint that trained one", where)
 
 enum { CLI_MAX_OPTIONS = 64, CLI_MAX_OWNED = 2 * CLI_MAX_OPTIONS + 2 };
 

@@ -3,6 +3,7 @@
 // mics explain: what a run would be, without running anything.
 #include "base/utf8.h"
 #include "cli.h"
+#include "cli/explain.h"
 #include "io/report/printer.h"
 #include "io/report/terminal.h"
 #include "mics/core/schedule.h"
@@ -10,7 +11,6 @@
 #include "mics/memory.h"
 #include "mics/run.h"
 #include "run/settings.h"
-#include <math.h>
 #include <string.h>
 
 // A longer schedule shows its first and its last steps.
@@ -18,7 +18,7 @@ enum { STEPS_FIRST = 24, STEPS_LAST = 24 };
 
 typedef struct explain_options {
     mics_job_spec job;
-    bool json, all_steps;
+    bool json, all_steps, all_keys, foreign_keys;
     int64_t samples;
 } explain_options;
 
@@ -32,6 +32,10 @@ static const cli_option flags[] = {
     CLI_ADAPTER,
     CLI_SETS,
     {"all-steps", CLI_FLAG, NULL, "print the whole schedule, however long", AT(all_steps), 0, 0},
+    {"keys", CLI_FLAG, NULL, "print all keys, and what they do", AT(all_keys), 0, 0},
+    {"foreign-keys", CLI_FLAG, NULL,
+     "print the keys of other programs' files that have no counterpart here; needs no run",
+     AT(foreign_keys), 0, 0},
     {"samples", CLI_INT, "N",
      "print the first N rows of fine-tuning data as they train: tokens that count in [[ ]]; "
      "nothing else",
@@ -40,35 +44,6 @@ static const cli_option flags[] = {
 };
 
 // ---- the report ----
-
-// A column as wide as its longest entry, within bounds.
-static int width_of(int width, const char *text, int max)
-{
-    const int length = (int)strlen(text);
-    return length > width ? (length < max ? length : max) : width;
-}
-
-static void print_keys(printer *r, const mics_run *run)
-{
-    int keys = 0, values = 0, origins = 0;
-    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
-        const mics_run_row row = mics_run_row_at(run, i);
-        keys = width_of(keys, row.key, 60);
-        values = width_of(values, row.value, 40);
-        origins = width_of(origins, row.origin, 48);
-    }
-    printer_text(r, "keys\n");
-    printer_open(r, "keys", '[', true);
-    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
-        const mics_run_row row = mics_run_row_at(run, i);
-        printer_text(r, "  %-*s  %-*s  %-*s  %s%s\n", keys, row.key, values, row.value, origins,
-                     row.origin, row.hint ? "no effect here: " : "", row.help);
-        // Values as text: long ones are cut, and then no JSON.
-        PRINTER_OBJECT(r, NULL, cell_words("key", row.key), cell_words("value", row.value),
-                       cell_words("origin", row.origin));
-    }
-    printer_close(r);
-}
 
 static void print_model(printer *r, const mics_job *job)
 {
@@ -161,7 +136,8 @@ static void print_replicas(printer *r, const mics_job *job)
 {
     const mics_replicas replicas = mics_mesh_replicas(&mics_job_schedule(job)->spec.mesh);
     char text[400];
-    printer_text(r, "\nreplicas\n  %s\n", cli_replicas_text(job, text, sizeof text));
+    printer_text(r, "\nreplicas\n  ");
+    printer_wrapped(r, 2, "%s", cli_replicas_text(job, text, sizeof text));
     PRINTER_OBJECT(r, "replicas", cell_int("params", replicas.params),
                    cell_int("grads", replicas.grads), cell_int("optimizer", replicas.optimizer),
                    cell_flag("compares_params", replicas.compares_params),
@@ -311,7 +287,8 @@ static void print_local_steps(printer *r, const mics_job *job)
     if (mesh->islands == 1)
         return;
     const mics_bytes meetings = mics_schedule_meeting_bytes(schedule);
-    printer_text(r, "\nlocal steps\n  %s\n", cli_islands_text(job, text, sizeof text));
+    printer_text(r, "\nlocal steps\n  ");
+    printer_wrapped(r, 2, "%s", cli_islands_text(job, text, sizeof text));
     printer_text(r, "  %-28s %14s %14s\n", "sent for that, all ranks", "intra-node", "inter-node");
     printer_open(r, "local_steps", '{', false);
     PRINTER_ROW(r, cell_int("islands", mesh->islands), cell_int("ranks", mesh->ranks),
@@ -393,7 +370,7 @@ static void print_step(printer *r, const mics_schedule *schedule, int32_t index)
     for (int stream = 0; stream < streams; stream++)
         printer_text(r, step->wait[stream] >= 0 ? " %5d" : "     -", (int)step->wait[stream]);
     if (step->period > 0)
-        printer_text(r, "  behind step %d of each %d",
+        printer_text(r, "  behind step %d of %d",
                      (int)(step->offset > 0 ? step->offset : step->period), (int)step->period);
     printer_text(r, "\n");
 }
@@ -463,7 +440,8 @@ static mics_status print_report(mics_memory *memory, const mics_job *job,
     mics_operations all;
     MICS_TRY(mics_schedule_operations(memory, schedule, &all));
     printer_open(&report, NULL, '{', true);
-    print_keys(&report, mics_job_run(job));
+    explain_answer(&report, job);
+    explain_keys(&report, mics_job_run(job), options->all_keys);
     print_model(&report, job);
     print_mesh(&report, &schedule->spec.mesh);
     print_sequences(&report, job);
@@ -543,10 +521,8 @@ static mics_status print_samples(mics_job *job, const explain_options *options)
 // What does not fit would not be trained, so it is no success.
 static mics_status check_fits(const mics_job *job)
 {
-    double total = (double)mics_job_schedule(job)->ledger.total;
+    const double total = explain_most_bytes(job);
     const size_t limit = mics_job_facts_get(job).limit_bytes;
-    for (int32_t i = 0; i < mics_job_facts_get(job).phases; i++)
-        total = fmax(total, (double)mics_job_phase_get(job, i).memory_bytes);
     if (limit == SIZE_MAX || total <= (double)limit)
         return MICS_OK;
     return mics_fail(MICS_ERR_MEMORY,
@@ -560,6 +536,16 @@ static mics_status run_explain(cli_call *call)
     explain_options options = {.job = {.memory = call->memory, .ranks = 1, .nodes = 1}};
     mics_job *job = NULL;
     MICS_TRY(cli_parse(call, &options));
+    if (options.foreign_keys) {
+        printer report = {.json = options.json};
+        printer_open(&report, NULL, '{', true);
+        explain_foreign_keys(&report);
+        printer_close(&report);
+        return MICS_OK;
+    }
+    if (call->arguments.count == 0)
+        return mics_fail(MICS_ERR_INVALID, "mics explain: missing: %s; see mics explain --help",
+                         call->verb->arguments);
     options.job.file = call->arguments.items[0];
     options.job.sets = call->sets.items;
     options.job.set_count = call->sets.count;
@@ -577,13 +563,10 @@ const cli_verb cmd_explain = {
     .summary = "shows what a run would do: keys, mesh, memory, bytes, schedule",
     .arguments = "RUN.json|FOLDER",
     .about =
-        "Prints what a run would be: every key with where its value comes from, the mesh and its\n"
-        "groups, memory, bytes intra-node and inter-node, and the schedule of a step. Runs "
-        "nothing, "
-        "so\n"
-        "run.device \"cuda\" needs no GPU here.",
+        "Prints what a run would be: whether it fits, and what it sends; keys with where their\n"
+        "values come from, the mesh and its groups, memory, bytes, and the schedule of a step.\n"
+        "Runs nothing, so run.device \"cuda\" needs no GPU here.",
     CLI_OPTIONS(flags),
-    .min_arguments = 1,
     .max_arguments = 1,
     .model_stands = true,
     .run = run_explain,

@@ -17,6 +17,7 @@ typedef struct watch {
     bool once;
     mics_progress *progress;
     double validated;     // loss that was shown last
+    double slowest;       // rank that was named last; NaN: none is
     int64_t shown, steps; // the newest step that was shown; of the run
 } watch;
 
@@ -46,6 +47,13 @@ static void show(watch *self, const report_run *run)
                                   .preference = {!isnan(accuracy), .accuracies = accuracy}};
     if (of->last > 0 && of->last != self->shown)
         mics_progress_step(self->progress, &metrics);
+    const double rank = newest(of, "slowest_rank"), waits_ms = newest(of, "slowest_wait_ms");
+    const double warn = report_number(run->resolved, "run.straggler_warn");
+    const bool waits = warn > 0 && waits_ms > warn * metrics.step_ms;
+    if (waits && rank != self->slowest)
+        mics_progress_note(self->progress, "the others wait %.0f ms a step for rank %.0f", waits_ms,
+                           rank);
+    self->slowest = waits ? rank : NAN;
     if (!isnan(validation) && validation != self->validated)
         mics_progress_note(self->progress, "validation loss %.4f", validation);
     self->validated = isnan(validation) ? self->validated : validation;
@@ -76,7 +84,7 @@ static mics_status look(cli_call *call, watch *self, bool *ended_out)
 
 static mics_status run_watch(cli_call *call)
 {
-    watch self = {.validated = NAN};
+    watch self = {.validated = NAN, .slowest = NAN};
     struct termios before, single;
     bool ended = false;
     MICS_TRY(cli_parse(call, &self));

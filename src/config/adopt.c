@@ -152,14 +152,20 @@ static const adopted_keys *const tables[TABLES] = {
     &mics_adopt_programs, &mics_adopt_chats, &mics_adopt_script,  &mics_adopt_launch,
     &mics_adopt_trainer,  &mics_adopt_pairs, &mics_adopt_adapters};
 
+const adopted_key *mics_config_adopted(const char *path)
+{
+    for (int t = 0; t < TABLES; t++) {
+        for (size_t i = 0; i < tables[t]->count; i++) {
+            if (strcmp(tables[t]->rows[i].path, path) == 0)
+                return &tables[t]->rows[i];
+        }
+    }
+    return NULL;
+}
+
 bool mics_config_is_adopted(const char *path)
 {
-    bool found = strcmp(path, deepspeed_key) == 0;
-    for (int t = 0; t < TABLES; t++) {
-        for (size_t i = 0; i < tables[t]->count; i++)
-            found = found || strcmp(tables[t]->rows[i].path, path) == 0;
-    }
-    return found;
+    return strcmp(path, deepspeed_key) == 0 || mics_config_adopted(path) != NULL;
 }
 
 // DeepSpeed's file as it is, for the Trainer, which fills in what says "auto".

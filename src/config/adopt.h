@@ -32,6 +32,9 @@ typedef struct adopted_keys {
         .path = (name), .target = (to), .origin = "auto: " name, .by = __VA_ARGS__                 \
     }
 
+/* The row of a key of another's files; NULL: there is none. */
+const adopted_key *mics_config_adopted(const char *path);
+
 /* Gives `target` a value that stands at `source` in the file. One that was set goes before it; one
  * that the file gives too must be the same. "auto" gives way.
  *

@@ -188,6 +188,7 @@ typedef struct mics_run {
     const char *on_divergence;       // "rewind", "repair", "stop"
     double spike_zscore;             // standard deviations; 0: nothing is a spike
     const char *on_spike;            // "warn", "skip", "stop"
+    double straggler_warn;           // part of a step that others wait for one rank; 0: no matter
     int64_t validate_every;          // steps; 0: only before and after
     int64_t validation_batches;
     int64_t stop_after_no_improvement; // validations without a lower loss; 0: never
@@ -552,6 +553,35 @@ typedef struct mics_run_row {
     const char *help;   // what it does; for another engine's key, what is here in its place
     bool hint;          // another engine's, taken without effect
 } mics_run_row;
+
+// What a flag of another program is here: a key of the run file, or one as KEY=VALUE, or else what to
+// do. Both NULL: nobody knows it.
+typedef struct mics_run_flag {
+    const char *key, *says;
+} mics_run_flag;
+
+/* Looks a flag up: of torchrun, deepspeed, accelerate, the Trainer, axolotl, LLaMA-Factory and others.
+ *
+ * Needs:   no dashes before it; in it "-" and "_" are the same.     Pure.
+ */
+mics_run_flag mics_run_flag_of(const char *flag);
+
+/* The row of the flags' own table of an index from 0 on.
+ *
+ * Needs:   any index; past the last row both are NULL.
+ */
+mics_run_flag mics_run_flag_row(size_t index);
+
+// A key of other programs' files that has no counterpart here: what it may say, and what is here.
+typedef struct mics_run_foreign_row {
+    const char *key, *taken, *why; // taken: "any", "off", "1 or off", or the only value
+} mics_run_foreign_row;
+
+/* The row of an index from 0 on.
+ *
+ * Needs:   any index; past the last row all are NULL.
+ */
+mics_run_foreign_row mics_run_foreign(int32_t index);
 
 /* Rows of keys that are given or have a value. Values are read from the run, so what the caller
  * stored in run->sharding and run->prefetch shows.

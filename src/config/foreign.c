@@ -312,6 +312,12 @@ foreign_key mics_config_foreign(int32_t index)
     return (foreign_key){0};
 }
 
+mics_run_foreign_row mics_run_foreign(int32_t index)
+{
+    const foreign_key row = mics_config_foreign(index);
+    return (mics_run_foreign_row){row.path, row.only != NULL ? row.only : "any", row.why};
+}
+
 bool mics_config_foreign_allows(int32_t index, const mics_json_value *value)
 {
     const foreign_key row = mics_config_foreign(index);

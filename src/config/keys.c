@@ -220,6 +220,10 @@ static const key rows[] = {
     {SWITCH("run.recheck", run.recheck, false,
             .help = "true: a step with a spike or a number that is not finite is run again and "
                     "compared, which tells a bad machine from bad data")},
+    {REAL("run.straggler_warn", run.straggler_warn, 0, 1, 0.2,
+          .help =
+              "part of a step, mean of 20, that the others wait for one rank, from where the log "
+              "names it; 0: never")},
     {INT("run.validate_every", run.validate_every, 0, MAX_STEPS, 0, .flags = KEY_TOLD,
          .help = "steps between validations; 0: only before and after")},
     {SWITCH("run.keep_best", run.keep_best, false, .flags = KEY_TOLD,
@@ -619,7 +623,8 @@ static const key rows[] = {
             .help = "true: a good step gives hysteresis back, not only a doubling" IN_FP16)},
     // ---- Hugging Face's Trainer ----
     {REAL("num_train_epochs", epochs, 0, 1e6, 0, .flags = KEY_OTHERS,
-          .help = "how often the training data is read, where run.steps is not given: "
+          .help = "how often the training data is read, where run.steps is not given, or "
+                  "in place of the file's by --set: "
                   "ceil(epochs x ceil(sequences / train_batch_size)) steps")},
     // ---- other keys of DeepSpeed ----
     {INT("steps_per_print", steps_per_print, 1, 9.3e18, 0, .automatic = "auto: run.log_every",

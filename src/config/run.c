@@ -197,8 +197,13 @@ static mics_status enter_folder(mics_memory *memory, const char **path, const ch
     return status;
 }
 
+// Epochs that are set go before the file's steps.
 static mics_status fill_steps(config *run)
 {
+    uint8_t *state = &run->states[mics_config_find("run.steps")];
+    if (run->states[mics_config_find("num_train_epochs")] == KEY_FROM_SET &&
+        *state == KEY_FROM_FILE && run->epochs > 0)
+        *state = KEY_ABSENT;
     const bool valued = mics_config_valued(run, "run.steps");
     run->run.epochs = valued ? 0 : run->epochs;
     run->run.steps = valued ? run->steps : MICS_STEPS_UNKNOWN;

@@ -338,7 +338,7 @@ static void begin_list(mics_engine *engine, mics_phase phase, const mics_batch_s
     engine->source = source;
     forget_tokens(engine);
     engine->result = (mics_step_result){.completes = engine->brings_back};
-    *own_agreement(engine) = (mics_agreement){0};
+    *own_agreement(engine) = (mics_agreement){.waited_us = (float)engine->waited_us};
     engine->own_sums = (step_sums){0};
     engine->loss_scale = engine->dtype == MICS_DTYPE_FP16 ? engine->scaler.scale : 1;
     engine->begin_us = mics_clock_us();
@@ -368,6 +368,8 @@ static mics_status end_list(mics_engine *engine, mics_traffic before, mics_statu
     for (int kind = 0; kind < MICS_STEP_KINDS; kind++)
         result->exposed_comm_us +=
             kind == MICS_STEP_STORE || kind == MICS_STEP_FETCH ? 0 : result->exposed_us[kind];
+    if (engine->phase == MICS_PHASE_TRAIN)
+        engine->waited_us = result->exposed_comm_us;
     return status;
 }
 

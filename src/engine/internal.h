@@ -204,6 +204,7 @@ struct mics_engine {
     bool frozen;                // no update begins
     int64_t updated;            // the newest step whose update has begun
     double begin_us, agreed_us; // of the list; when the ranks had agreed
+    double waited_us;           // exposed communication of the newest training step
     const mics_step_list *list;
     const mics_batch_source *source;
     int64_t step;

@@ -34,8 +34,22 @@ wrong 2 "at least 1" train run.json --ranks 0
 wrong 2 "mics generate: --temperature -1: needs a number of at least 0" generate good --temperature -1
 grep -q 'of at least 0$' wrong.err || fail "a temperature has no upper bound"
 wrong 2 "a value is missing" train run.json --ranks
+wrong 2 "missing: RUN.json" explain
 wrong 2 "takes no value" explain run.json --json=yes
-wrong 2 "two dashes" train run.json -n 4
+wrong 2 "two dashes" train run.json -x 4
+# Flags of other programs: what to write.
+wrong 2 "no flag --lr; write --set optimizer.params.lr=3e-4" train run.json --lr 3e-4
+wrong 2 "write --set optimizer.params.lr=1e-3" train run.json --learning_rate=1e-3
+wrong 2 "write --set train_batch_size=VALUE" explain run.json --batch-size
+wrong 2 "write --set num_train_epochs=3" train run.json --epochs 3
+wrong 2 "write --steps 7" train run.json --max_steps 7
+wrong 2 "write --out DIR" train run.json --output_dir x
+wrong 2 "write --set run.precision=bf16" train run.json --bf16
+wrong 2 "mpirun -n 16 --hostfile FILE mics train" train run.json --hostfile hosts
+wrong 2 "mpirun -n 16 --hostfile FILE mics train" train run.json -n 4
+wrong 2 "no flag --wandb_project; metrics.jsonl" train run.json --wandb_project p
+wrong 2 "no flag --lr; see mics generate --help" generate good --lr 1
+wrong 2 "no flag --frobnicate; see mics train --help" train run.json --frobnicate
 wrong 2 "error: -: cannot open" train - # an argument, no flag
 wrong 2 "error: --json: cannot open" explain -- --json
 wrong 2 "do not divide" train run.json --ranks 4 --nodes 3

@@ -457,9 +457,43 @@ static void test_docs_have_every_key(void **state)
     text[bytes] = '\0';
     for (int32_t i = 0; i < mics_config_key_count(); i++)
         check_docs_row(text, mics_config_key(i)->path, mics_config_key(i)->help);
-    foreign_key row = mics_config_foreign(0);
-    for (int32_t i = 0; row.path != NULL; row = mics_config_foreign(++i))
-        check_docs_row(text, row.path, row.why);
+}
+
+// What a flag of another program is named as there is, and what is no key is a sentence.
+static void test_flags(void **state)
+{
+    (void)state;
+    static const char *const keyed[][2] = {
+        {"lr", "optimizer.params.lr"},
+        {"learning-rate", "optimizer.params.lr"},
+        {"batch_size", "train_batch_size"},
+        {"per-device-train-batch-size", "train_micro_batch_size_per_gpu"},
+        {"epochs", "num_train_epochs"},
+        {"max-seq-len", "data.sequence_length"},
+        {"seed", "run.seed"},
+        {"bf16", "run.precision=bf16"},
+        {"checkpoint_every", "run.checkpoint_every"},
+        {"lora-rank", "adapter.r"},
+    };
+    static const char *const said[] = {"hostfile", "nproc-per-node", "num_gpus", "deepspeed",
+                                       "tp",       "hub_token",      "wandb",    "load-in-4bit"};
+    for (size_t i = 0; i < sizeof keyed / sizeof *keyed; i++)
+        assert_string_equal(mics_run_flag_of(keyed[i][0]).key, keyed[i][1]);
+    for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
+        assert_null(mics_run_flag_of(said[i]).key);
+        assert_non_null(mics_run_flag_of(said[i]).says);
+    }
+    assert_null(mics_run_flag_of("frobnicate").key);
+    assert_null(mics_run_flag_of("frobnicate").says);
+    // Every row leads to a key that there is.
+    mics_run_flag row = mics_run_flag_row(0);
+    for (size_t i = 0; row.key != NULL || row.says != NULL; row = mics_run_flag_row(++i)) {
+        char path[CONFIG_PATH_BYTES] = "";
+        if (row.key != NULL)
+            snprintf(path, sizeof path, "%.*s", (int)strcspn(row.key, "="), row.key);
+        if (row.key != NULL && mics_config_find(path) < 0)
+            fail_msg("there is no key %s", path);
+    }
 }
 
 // ---- faults ----
@@ -504,6 +538,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_rows, setup, teardown),
         cmocka_unit_test_setup_teardown(test_tables, setup, teardown),
         cmocka_unit_test_setup_teardown(test_own_keys_are_few, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_flags, setup, teardown),
         cmocka_unit_test_setup_teardown(test_foreign_keys, setup, teardown),
         cmocka_unit_test_setup_teardown(test_docs_have_every_key, setup, teardown),
         cmocka_unit_test_setup_teardown(test_allocations_fail, setup, teardown),

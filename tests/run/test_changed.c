@@ -123,6 +123,7 @@ static const change_row changes[] = {
     {"run.spike_zscore", "9", SAID, PLAIN, NULL},
     {"run.on_spike", "skip", SAID, PLAIN, NULL},
     {"run.recheck", "true", SAME, PLAIN, NULL},
+    {"run.straggler_warn", "0.5", SAME, PLAIN, NULL},
     {"run.validate_every", "1", SAID, PLAIN, NULL},
     {"run.keep_best", "true", SAID, PLAIN, "run.validate_every=1"},
     {"run.stop_after_no_improvement", "50", SAID, PLAIN, "run.validate_every=1"},

@@ -671,7 +671,8 @@ typedef struct mics_agreement {
     double sum_squares;        // of its 1 / ranks of the gradients
     double updated_squares;    // of the gradients that the updates before this step's forward took
     int64_t counted;           // of them, those that have a part in the loss
-    uint64_t told;             // what the rank tells all others
+    uint32_t told;             // what the rank tells all others
+    float waited_us;           // its computation for others, in the training step before
     int64_t memory_peak_bytes; // of the rank, so far
     double router_sums[MICS_ROUTER_SUMS];         // over the rank's sequences and layers
     double preference_sums[MICS_PREFERENCE_SUMS]; // over the rank's pairs

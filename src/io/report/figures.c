@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "io/report/figures.h"
+#include <math.h>
 
 static metrics_figure real(const char *name, const char *tag, const char *help, double value)
 {
@@ -43,6 +44,10 @@ void metrics_figures(const mics_metrics *m, metrics_figure figures_out[METRICS_F
              "time that computation waited for activations from and to host memory, ms",
              m->exposed_copy_ms),
         real("save_ms", "speed/save_ms", "time that training waited for saving, ms", m->save_ms),
+        real("slowest_rank", "speed/slowest_rank", "rank that the others wait for",
+             m->slowest_rank < 0 ? NAN : (double)m->slowest_rank),
+        real("slowest_wait_ms", "speed/slowest_wait_ms", "how long in a step, ms",
+             m->slowest_rank < 0 ? NAN : m->slowest_wait_ms),
     };
     for (int32_t i = 0; i < METRICS_FIGURES; i++)
         figures_out[i] = figures[i];

@@ -79,6 +79,8 @@ static const struct chart {
      "exposed_comm_ms|exposed_gather_ms|exposed_reduce_ms|exposed_second_hop_ms|exposed_agree_ms|"
      "exposed_copy_ms"},
     {"Waiting for saves, ms", "save_ms"},
+    {"Waiting for the slowest rank in a step, ms", "slowest_wait_ms"},
+    {"The slowest rank", "slowest_rank"},
     {NULL, "tokens|phase|best_step|best_validation_loss"}, // not drawn
 };
 

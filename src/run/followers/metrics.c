@@ -5,6 +5,8 @@
 #include "mics/log.h"
 #include "run/report/overlap.h"
 #include <math.h>
+#include <string.h>
+#include <unistd.h>
 
 // What this rank sends in all steps of a kind in the training list.
 static mics_bytes kind_sent(const run_context *context, mics_step_kind kind)
@@ -274,6 +276,8 @@ static mics_metrics row_of(const run_metrics *self, const run_step *at)
         .sent_intra_bytes = sent.intra,
         .sent_inter_bytes = sent.inter,
         .save_ms = (at->save_us + at->copy_us) / 1e3,
+        .slowest_rank = self->slowest.rank,
+        .slowest_wait_ms = self->slowest.part * self->slowest.step_ms,
     };
     if (run_job_islands(job) > 1)
         metrics.islands = (mics_island_metrics){.islands = run_job_islands(job),
@@ -293,14 +297,41 @@ static void report(run_metrics *self, const run_step *at)
         note_left_out(self->context, at);
 }
 
+// The rank that is waited for says it, as it alone knows its host.
+static void follow_slowest(run_metrics *self, const run_step *at)
+{
+    const run_context *context = self->context;
+    run_slowest *slowest = &self->slowest;
+    const int32_t ranks = context->job->schedule->spec.mesh.ranks;
+    const int32_t rank = context->rank->comm->rank;
+    char host[MICS_HOST_BYTES] = "";
+    run_slowest_add(slowest, mics_engine_agreements(context->engine), ranks, at->taken_us);
+    if (!run_slowest_tells(slowest, rank % ranks, context->job->run->straggler_warn))
+        return;
+    (void)gethostname(host, sizeof host - 1);
+    mics_log(
+        MICS_LOG_WARNING,
+        "step %lld: the others wait %.0f ms a step (%.0f %%, mean of %d) for rank %d on %s; "
+        "look there for clocks and heat (nvidia-smi -q -d PERFORMANCE), other processes (top), "
+        "a slow disk or network; run.trace_step shows what it does (run.straggler_warn %g)",
+        (long long)at->number, slowest->part * slowest->step_ms, 100 * slowest->part,
+        RUN_SLOWEST_STEPS, (int)rank, host, context->job->run->straggler_warn);
+}
+
 // ---- the follower ----
+
+static size_t bytes_of_metrics(const mics_job *job)
+{
+    return (size_t)job->schedule->spec.mesh.ranks * sizeof(double);
+}
 
 // Rank 0 keeps what the reports hold of steps up to the first.
 static mics_status open_metrics(void *state, const run_context *context, void *memory)
 {
     run_metrics *self = state;
-    (void)memory;
     self->context = context;
+    self->slowest = (run_slowest){.rank = -1, .waits = memory};
+    memset(memory, 0, bytes_of_metrics(context->job));
     return run_is_rank_0(context) ? run_reports_open(context->rank->memory, context->job->run,
                                                      context->progress->step, context->reports)
                                   : MICS_OK;
@@ -329,6 +360,7 @@ static mics_status after_step(void *state, run_step *step)
     if (step->begins)
         return MICS_OK;
     MICS_TRY(check_sent(self, step));
+    follow_slowest(self, step);
     if (run_reports_opened(context->reports))
         report(self, step);
     step->reported_us = mics_clock_us() - begin_us;
@@ -350,6 +382,7 @@ static mics_status close_metrics(void *state)
 }
 
 const run_follower run_metrics_follower = {.name = "metrics",
+                                           .bytes = bytes_of_metrics,
                                            .open = open_metrics,
                                            .before_step = before_step,
                                            .end_step = end_step,

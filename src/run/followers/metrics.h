@@ -5,6 +5,7 @@
 #pragma once
 
 #include "follower.h"
+#include "run/report/slowest.h"
 
 /* Means of sums over so many pairs; nothing where the objective has none.    Needs: pairs > 0. */
 void run_metrics_fill_pairs(const mics_run *run, const double sums[MICS_PREFERENCE_SUMS],
@@ -14,5 +15,6 @@ typedef struct run_metrics {
     const run_context *context;
     mics_metrics row; // the newest; it waits to be written until all islands' numbers are known
     bool waits;
+    run_slowest slowest;
     int64_t met; // as the step began: the newest one whose meetings were done
 } run_metrics;

@@ -36,6 +36,7 @@ static void write_whole(const char *path, const char *text, size_t bytes)
 static mics_metrics metrics_of(int64_t step)
 {
     return (mics_metrics){.step = step,
+                          .slowest_rank = -1,
                           .steps = 10,
                           .loss = 1.0 / 3.0,
                           .lr = 3e-4,
@@ -101,16 +102,19 @@ static void test_one_object_a_step(void **state)
         "\"exposed_comm_ms\": 0.125, \"exposed_gather_ms\": 0.0625, \"exposed_reduce_ms\": "
         "0.03125, "
         "\"exposed_second_hop_ms\": 0, \"exposed_agree_ms\": 0.03125, \"exposed_copy_ms\": 0, "
-        "\"save_ms\": 0}\n");
+        "\"save_ms\": 0, \"slowest_rank\": null, \"slowest_wait_ms\": null}\n");
     metrics.loss = INFINITY;
     ASSERT_OK(mics_metrics_write(file, &metrics));
     assert_non_null(strstr(read_whole("m.jsonl"), "\"loss\": null"));
     assert_null(strstr(read_whole("m.jsonl"), "router"));
+    metrics.slowest_rank = 5;
+    metrics.slowest_wait_ms = 2.5;
     metrics.router = (mics_router_metrics){
         .any = true, .entropy = 1.5, .fullest = 2.25, .balance = 2, .dropped = 0.125};
     ASSERT_OK(mics_metrics_write(file, &metrics));
     assert_non_null(strstr(read_whole("m.jsonl"),
-                           "\"save_ms\": 0, \"router_entropy\": 1.5, \"router_fullest\": 2.25, "
+                           "\"slowest_rank\": 5, \"slowest_wait_ms\": 2.5, "
+                           "\"router_entropy\": 1.5, \"router_fullest\": 2.25, "
                            "\"router_balance\": 2, \"router_dropped\": 0.125}\n"));
     assert_null(strstr(read_whole("m.jsonl"), "islands"));
     metrics.islands = (mics_island_metrics){.islands = 4,
