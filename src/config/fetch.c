@@ -5,84 +5,66 @@
 #include "io/remote/remote.h"
 #include <string.h>
 
-typedef struct fetcher {
-    mics_memory *memory;
-    bool hides; // URLs stay, without what is secret
-    bool any;
-    mics_remote_want want;
-    mics_text out; // the value as it becomes
-} fetcher;
+enum { URL_BYTES = 8192 };
 
-static mics_status write_string(fetcher *self, const char *text)
+// Appends JSON with local paths in place of strings that are URLs.
+static mics_status write_local(mics_memory *memory, const char *json, mics_remote_want want,
+                               mics_text *out)
 {
-    char *other = NULL;
-    if (self->hides)
-        MICS_TRY(mics_strdup(self->memory, text, &other));
-    else
-        MICS_TRY(mics_remote_fetch(self->memory, text, self->want, &other));
-    if (self->hides)
-        mics_text_hide_secrets(other);
-    self->any = self->any || strcmp(text, other) != 0;
-    mics_text_quoted(&self->out, other);
-    mics_free(self->memory, other);
-    return MICS_OK;
-}
-
-static mics_status write_value(fetcher *self, const mics_json_value *value)
-{
-    const mics_json_type type = mics_json_type_of(value);
-    const mics_json_value *member = NULL;
-    const char *name = NULL, *comma = "";
-    if (type == MICS_JSON_STRING && mics_remote_is(mics_json_string(value)))
-        return write_string(self, mics_json_string(value));
-    if (type == MICS_JSON_ARRAY) {
-        for (int32_t i = 0; i < mics_json_count(value); i++) {
-            mics_text_printf(&self->out, i > 0 ? ", " : "[");
-            MICS_TRY(write_value(self, mics_json_element(value, i)));
+    for (const char *end = json; *json != '\0'; json = end) {
+        char url[URL_BYTES], *local = NULL;
+        end = json + strcspn(json, "\"");
+        mics_text_append(out, json, (size_t)(end - json));
+        if (*end == '\0')
+            break;
+        for (json = end++; *end != '"'; end++)
+            end += *end == '\\';
+        end++;
+        const int bytes = (int)(end - json);
+        snprintf(url, sizeof url, "%.*s", bytes - 2, json + 1);
+        if (bytes >= URL_BYTES || !mics_remote_is(url)) {
+            mics_text_append(out, json, (size_t)bytes);
+            continue;
         }
-        mics_text_printf(&self->out, mics_json_count(value) > 0 ? "]" : "[]");
-    } else if (type == MICS_JSON_OBJECT) {
-        mics_text_printf(&self->out, "{");
-        while ((member = mics_json_next(value, &name)) != NULL) {
-            mics_text_printf(&self->out, "%s", comma);
-            mics_text_quoted(&self->out, name);
-            mics_text_printf(&self->out, ": ");
-            MICS_TRY(write_value(self, member));
-            comma = ", ";
-        }
-        mics_text_printf(&self->out, "}");
-    } else {
-        mics_json_write(&self->out, value);
+        MICS_TRY(mics_remote_fetch(memory, url, want, &local));
+        mics_text_quoted(out, local);
+        mics_free(memory, local);
     }
     return MICS_OK;
 }
 
-static mics_status replace(config *run, const char *path, fetcher self, bool *any_out)
+// `want` NULL: URLs stay, without what is secret.
+static mics_status replace(config *run, const char *path, const mics_remote_want *want)
 {
     char source[CONFIG_PATH_BYTES];
-    self.memory = self.out.memory = run->memory;
-    mics_status status = write_value(&self, mics_json_at(run->run.json, path));
+    mics_text before = {.memory = run->memory}, after = {.memory = run->memory};
+    mics_json *json = run->run.json;
+    mics_json_write(&before, mics_json_at(json, path));
+    mics_status status = mics_text_status(&before);
+    if (status == MICS_OK && want != NULL)
+        status = write_local(run->memory, before.bytes, *want, &after);
+    else if (status == MICS_OK)
+        mics_text_append(&after, before.bytes, before.used);
     if (status == MICS_OK)
-        status = mics_text_status(&self.out);
-    if (status == MICS_OK && self.any)
-        status = mics_json_set_from(run->run.json, path, self.out.bytes,
-                                    mics_json_source(run->run.json, path, source, sizeof source));
-    mics_text_fini(&self.out);
-    *any_out = self.any;
+        status = mics_text_status(&after);
+    if (status == MICS_OK && want == NULL)
+        mics_text_hide_secrets(after.bytes);
+    if (status == MICS_OK && strcmp(before.bytes, after.bytes) != 0)
+        status = mics_json_set_from(json, path, after.bytes,
+                                    mics_json_source(json, path, source, sizeof source));
+    mics_text_fini(&before);
+    mics_text_fini(&after);
     return status;
 }
 
-static mics_status hide_secrets(config *run)
+// Whether there is a member number `index`.
+static bool name_member(const mics_json *json, int32_t index, char name[CONFIG_PATH_BYTES])
 {
-    const char *name = NULL;
-    while (mics_json_next(mics_json_root(run->run.json), &name) != NULL) {
-        char path[CONFIG_PATH_BYTES];
-        bool any = false;
-        mics_text_format(path, sizeof path, "%s", name);
-        MICS_TRY(replace(run, path, (fetcher){.hides = true}, &any));
-        name = any ? NULL : name; // the document is another
-    }
-    return MICS_OK;
+    const char *next = NULL;
+    while (index >= 0 && mics_json_next(mics_json_root(json), &next) != NULL)
+        index--;
+    mics_text_format(name, CONFIG_PATH_BYTES, "%s", next != NULL ? next : "");
+    return next != NULL;
 }
 
 mics_status mics_config_fetch(config *run, bool adopted)
@@ -101,7 +83,6 @@ mics_status mics_config_fetch(config *run, bool adopted)
                 {"data.chat_template", MICS_REMOTE_FILES},
                 {"run.cluster", MICS_REMOTE_FILES},
                 {"phases", MICS_REMOTE_FILES}};
-    bool any = false;
     const char *bucket = mics_json_string(mics_json_at(run->run.json, "run.checkpoint_dir"));
     if (bucket != NULL && strcmp(bucket, "none") != 0 &&
         (!mics_remote_is_bucket(bucket) || strlen(bucket) < sizeof "s3://b/p" - 1 ||
@@ -109,6 +90,7 @@ mics_status mics_config_fetch(config *run, bool adopted)
         return mics_json_fail(run->run.json, "run.checkpoint_dir", MICS_ERR_INVALID,
                               "must be as s3://BUCKET/PREFIX; a local folder of checkpoints is "
                               "that of run.out");
+    char name[CONFIG_PATH_BYTES];
     for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
         const char *path = mics_json_string(mics_json_at(run->run.json, written[i]));
         if (path != NULL && mics_remote_is(path))
@@ -117,6 +99,9 @@ mics_status mics_config_fetch(config *run, bool adopted)
                                   "(run.checkpoint_dir puts checkpoints into a bucket)");
     }
     for (size_t i = 0; i < sizeof read / sizeof *read; i++)
-        MICS_TRY(replace(run, read[i].path, (fetcher){.want = read[i].want}, &any));
-    return adopted ? hide_secrets(run) : MICS_OK;
+        if (mics_json_at(run->run.json, read[i].path) != NULL)
+            MICS_TRY(replace(run, read[i].path, &read[i].want));
+    for (int32_t i = 0; adopted && name_member(run->run.json, i, name); i++)
+        MICS_TRY(replace(run, name, NULL));
+    return MICS_OK;
 }

@@ -248,6 +248,7 @@ static mics_status take_tokenizer(config *run)
 static mics_status enter_model(config *run)
 {
     const char *folder = run->run.model_config;
+    MICS_TRY(mics_remote_complete(run->memory, folder, MICS_REMOTE_CONFIG));
     if (strcmp(folder, MICS_MODEL_OF_PROGRAM) != 0)
         MICS_TRY(enter_folder(run->memory, &run->run.model_config, "config.json", NULL,
                               &run->config_path));

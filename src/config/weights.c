@@ -24,10 +24,8 @@ mics_status mics_run_find_weights(mics_memory *memory, const char *folder, const
     for (size_t i = 0; i < sizeof names / sizeof *names && *name_out == NULL; i++) {
         char *file = NULL;
         MICS_TRY(mics_file_join(memory, folder, names[i], &file));
-        bool is = mics_file_is_there(file);
+        const bool is = mics_file_is_there(file) || mics_remote_awaits(memory, folder, names[i]);
         mics_free(memory, file);
-        if (!is)
-            MICS_TRY(mics_remote_lists(memory, folder, names[i], &is)); // not downloaded yet
         *name_out = is ? names[i] : NULL;
     }
     return MICS_OK;

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -473,6 +474,7 @@ int main(int argc, char **argv)
         const int connection = accept(listener, NULL, NULL);
         if (connection >= 0 && fork() == 0) {
             close(listener);
+            (void)prctl(PR_SET_PDEATHSIG, SIGKILL); // a server that is gone answers nobody
             serve(connection);
         }
         if (connection >= 0)

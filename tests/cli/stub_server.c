@@ -21,7 +21,7 @@
 enum { LINE = 8192, SENT_BYTES = 1 << 16 };
 
 typedef struct request {
-    char method[16], path[LINE], range[64], if_range[128], if_none[128], token[256];
+    char method[16], path[LINE], range[64], if_range[128], token[256];
 } request;
 
 static const char *root;
@@ -34,8 +34,6 @@ static void take_line(request *r, const char *line)
         snprintf(r->range, sizeof r->range, "%s", value);
     if (strncasecmp(line, "If-Range:", 9) == 0)
         snprintf(r->if_range, sizeof r->if_range, "%s", value);
-    if (strncasecmp(line, "If-None-Match:", 14) == 0)
-        snprintf(r->if_none, sizeof r->if_none, "%s", value);
     if (strncasecmp(line, "Authorization:", 14) == 0)
         snprintf(r->token, sizeof r->token, "%s", value);
 }
@@ -97,21 +95,20 @@ static void answer_short(FILE *out, const request *r, int status, const char *mo
 static int send_file(FILE *out, const request *r, FILE *file, const struct stat *facts)
 {
     char etag[64], cut[64], path[2 * LINE], part[SENT_BYTES];
-    long long from = 0, end = facts->st_size, cut_at = -1;
+    long long from = 0, last = 0, end = facts->st_size, cut_at = -1;
     snprintf(etag, sizeof etag, "\"%llx-%llx%09llx\"", (long long)facts->st_size,
              (long long)facts->st_mtim.tv_sec, (long long)facts->st_mtim.tv_nsec);
-    if (strcmp(r->if_none, etag) == 0) {
-        answer_short(out, r, 304, "");
-        return 1;
-    }
-    const int part_of = sscanf(r->range, "bytes=%lld-", &from) == 1 &&
-                        (r->if_range[0] == '\0' || strcmp(r->if_range, etag) == 0);
+    const int numbers = sscanf(r->range, "bytes=%lld-%lld", &from, &last);
+    const int part_of = numbers >= 1 && (r->if_range[0] == '\0' || strcmp(r->if_range, etag) == 0);
     from = part_of ? from : 0;
     if (part_of && from >= end) {
-        answer_short(out, r, 416, "");
+        snprintf(path, sizeof path, "ETag: %s\r\nContent-Range: bytes */%lld\r\n", etag, end);
+        answer_short(out, r, 416, path);
         return 1;
     }
-    if (beside(r, ".cut", cut, sizeof cut)) {
+    const long long whole = end;
+    end = part_of && numbers == 2 && last < end ? last + 1 : end;
+    if (numbers < 2 && beside(r, ".cut", cut, sizeof cut)) {
         cut_at = atoll(cut);
         snprintf(path, sizeof path, "%s%s.cut", root, r->path);
         unlink(path);
@@ -120,12 +117,15 @@ static int send_file(FILE *out, const request *r, FILE *file, const struct stat 
     fprintf(out, "HTTP/1.1 %d Stub\r\nETag: %s\r\nContent-Length: %lld\r\n", part_of ? 206 : 200,
             etag, end - from);
     if (part_of)
-        fprintf(out, "Content-Range: bytes %lld-%lld/%lld\r\n", from, end - 1, end);
+        fprintf(out, "Content-Range: bytes %lld-%lld/%lld\r\n", from, end - 1, whole);
     fputs("\r\n", out);
     fseek(file, (long)from, SEEK_SET);
     size_t bytes = 0;
-    for (long long sent = 0; (bytes = fread(part, 1, sizeof part, file)) > 0;
-         sent += (long long)bytes) {
+    for (long long sent = 0, left = end - from; left > 0; sent += (long long)bytes) {
+        bytes = fread(part, 1, left < SENT_BYTES ? (size_t)left : sizeof part, file);
+        left -= (long long)bytes;
+        if (bytes == 0)
+            return 0;
         if (cut_at >= 0 && sent + (long long)bytes > cut_at) {
             fwrite(part, 1, (size_t)(cut_at - sent), out);
             fflush(out);

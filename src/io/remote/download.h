@@ -14,8 +14,8 @@ typedef struct remote_file {
     const char *headers[REMOTE_MAX_HEADERS];
     int64_t bytes;        // -1: nobody knows
     const char *sha256;   // in hexadecimal digits; NULL: nobody knows
-    const char *etag;     // of every response; NULL or "": any
-    const char *if_range; // as of a request
+    const char *etag;     // of every response; NULL: any
+    const char *if_range; // as of a request; NULL, and no sha256: a part is never gone on with
     int lock;             // of remote_lock, held
     // Logs what a status is that is no success, with what would help.
     mics_status (*refuse)(void *ctx, const char *shown, const remote_response *response);
@@ -30,11 +30,8 @@ typedef struct remote_file {
  */
 mics_status remote_download(remote_http *http, const remote_file *file, const char *path);
 
-/* Waits until no other process has the file `path` locked, which is made with its folder. Says how far
- * the other one's download is.
- *
- * Returns: MICS_OK; MICS_ERR_IO and its kind, one line. Owns: close *lock_out.
- */
+/* Waits until no other process has locked the file `path`, which is made with its folder, and says how
+ * far that one is. Returns: MICS_OK; MICS_ERR_IO and its kind, one line. Owns: close *lock_out. */
 mics_status remote_lock(mics_memory *memory, const char *path, const char *shown, int *lock_out);
 
 /* Bytes that are still to come of a file. */

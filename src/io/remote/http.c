@@ -125,6 +125,7 @@ void remote_http_close(remote_http *http)
 
 bool remote_http_is_older(struct timespec time)
 {
+    pthread_once(&once, open_library);
     return time.tv_sec < opened.tv_sec ||
            (time.tv_sec == opened.tv_sec && time.tv_nsec < opened.tv_nsec);
 }

@@ -57,7 +57,7 @@ mics_status remote_http_open(mics_memory *memory, remote_http **http_out);
 /* Closes; NULL is allowed. */
 void remote_http_close(remote_http *http);
 
-/* Whether a file's time is before this process opened its first connection. */
+/* Whether a file's time is before this process first asked for one. */
 bool remote_http_is_older(struct timespec time);
 
 /* Sends a request, and follows redirections, none of which leads from https to http; an Authorization

@@ -14,34 +14,20 @@
 // ---- plain URLs ----
 
 typedef struct plain {
-    mics_memory *memory;
     const char *url, *name;
     char shown[REMOTE_PATH_BYTES], dir[REMOTE_PATH_BYTES]; // without what is secret
     char path[REMOTE_PATH_BYTES];                          // of its version
+    remote_response response;
 } plain;
 
 static mics_status refuse(void *ctx, const char *shown, const remote_response *response)
 {
     const int status = (int)response->status;
     (void)ctx;
-    return mics_fail(MICS_ERR_IO, "%s: the server says %d%s", shown, status,
-                     status == 404 || status == 410   ? ": there is no such file"
-                     : status == 401 || status == 403 ? ": it may not be read so; a signed URL may "
-                                                        "have run out"
-                                                      : "; try again later");
-}
-
-static mics_status find_place(plain *self)
-{
-    char digest[REMOTE_DIGEST_TEXT_BYTES], cache[REMOTE_PATH_BYTES];
-    MICS_TRY(remote_path(self->shown, "%s", self->url));
-    mics_text_hide_secrets(self->shown);
-    self->name = strrchr(self->shown, '/') + 1;
-    if (self->name[-2] == '/' || !remote_path_is_safe(self->name))
-        return mics_fail(MICS_ERR_INVALID, "%s: names no file", self->shown);
-    MICS_TRY(remote_sha256(self->shown, strlen(self->shown), digest));
-    MICS_TRY(remote_cache_of("mics", cache));
-    return remote_path(self->dir, "%s/%.16s", cache, digest);
+    return mics_fail(MICS_ERR_IO, "%s: the server says %d: %s", shown, status,
+                     status == 404 || status == 410   ? "there is no such file"
+                     : status == 401 || status == 403 ? "it may not be read so; sign the URL anew"
+                                                      : "try again later");
 }
 
 // The version that was downloaded before, where nobody can be asked for the newest.
@@ -49,14 +35,14 @@ static mics_status find_version(plain *self, const char *why)
 {
     char pattern[REMOTE_PATH_BYTES];
     glob_t found = {.gl_pathc = 0};
-    mics_status status = remote_path(pattern, "%s/*/%s", self->dir, self->name);
-    const bool any = status == MICS_OK && glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
-    if (any && found.gl_pathc == 1)
-        status = remote_path(self->path, "%s", found.gl_pathv[0]);
-    else if (status == MICS_OK)
-        status = mics_fail(any ? MICS_ERR_INVALID : MICS_ERR_COMM, "%s: %s, and %s in %s%s",
-                           self->shown, why, any ? "several versions lie" : "none lies", self->dir,
-                           any ? "; name one of these files" : "");
+    MICS_TRY(remote_path(pattern, "%s/*/%s", self->dir, self->name));
+    (void)glob(pattern, GLOB_NOSORT, NULL, &found);
+    const mics_status status =
+        found.gl_pathc == 1
+            ? remote_path(self->path, "%s", found.gl_pathv[0])
+            : mics_fail(MICS_ERR_COMM, "%s: no answer came: %s; %zu versions are in %s%s",
+                        self->shown, why, found.gl_pathc, self->dir,
+                        found.gl_pathc > 0 ? ": name the file of one" : "");
     globfree(&found);
     return status;
 }
@@ -67,15 +53,17 @@ static bool take_none(void *ctx, const remote_response *response, const void *da
     return false;
 }
 
-// By its first byte, since a URL may be signed for GET alone.
-static mics_status ask(plain *self, remote_http *http, remote_response *response)
+// By the first byte, since a URL may be signed for GET alone.
+static mics_status ask(plain *self, remote_http *http)
 {
     const remote_request request = {.url = self->url, .range = "0-0", .take = take_none};
+    remote_response *response = &self->response;
     char digest[REMOTE_DIGEST_TEXT_BYTES];
     const char *why = remote_http_send(http, &request, response);
     if (why != NULL) {
         MICS_TRY(find_version(self, why));
-        mics_log(MICS_LOG_WARNING, "%s: %s; what was downloaded before is taken", self->shown, why);
+        mics_log(MICS_LOG_WARNING, "%s: no answer came: %s; the version before is taken",
+                 self->shown, why);
         return MICS_OK;
     }
     const bool empty = response->status == 416 && response->bytes == 0;
@@ -83,31 +71,30 @@ static mics_status ask(plain *self, remote_http *http, remote_response *response
         return refuse(NULL, self->shown, response);
     const char *version = response->etag[0] != '\0' ? response->etag : response->modified;
     if (*version == '\0')
-        return mics_fail(MICS_ERR_UNSUPPORTED,
-                         "%s: the server says neither ETag nor Last-Modified, by which a newer "
-                         "version would be noticed; download it yourself",
-                         self->shown);
+        return mics_fail(
+            MICS_ERR_UNSUPPORTED,
+            "%s: the server says neither ETag nor Last-Modified, so versions cannot be "
+            "told apart; download it yourself",
+            self->shown);
     MICS_TRY(remote_sha256(version, strlen(version), digest));
     return remote_path(self->path, "%s/%.16s/%s", self->dir, digest, self->name);
 }
 
-static mics_status fetch_version(plain *self, remote_http *http)
+static mics_status download(mics_memory *memory, plain *self, remote_http *http)
 {
-    remote_response response;
+    const remote_response *of = &self->response;
     remote_file file = {.url = self->url, .shown = self->shown, .refuse = refuse};
-    MICS_TRY(ask(self, http, &response));
+    char lock[REMOTE_PATH_BYTES];
+    MICS_TRY(ask(self, http));
     if (access(self->path, F_OK) == 0)
         return MICS_OK;
-    char lock[REMOTE_PATH_BYTES];
     MICS_TRY(remote_path(lock, "%s.lock", self->path));
-    MICS_TRY(remote_lock(self->memory, lock, self->shown, &file.lock));
-    const bool strong = response.etag[0] == '"';
-    file.etag = response.etag;
-    file.if_range = strong ? response.etag : response.etag[0] == '\0' ? response.modified : NULL;
-    file.bytes = response.bytes;
-    mics_status status = MICS_OK;
-    if (access(self->path, F_OK) != 0)
-        status = remote_check_disk(self->dir, response.bytes, self->shown);
+    MICS_TRY(remote_lock(memory, lock, self->shown, &file.lock));
+    file.bytes = of->bytes;
+    file.etag = of->etag;
+    file.if_range = of->etag[0] == '"' ? of->etag : of->etag[0] == '\0' ? of->modified : NULL;
+    mics_status status =
+        remote_check_disk(self->dir, remote_missing_bytes(self->path, of->bytes), self->shown);
     if (status == MICS_OK)
         status = remote_download(http, &file, self->path);
     close(file.lock);
@@ -117,19 +104,27 @@ static mics_status fetch_version(plain *self, remote_http *http)
 static mics_status fetch_plain(mics_memory *memory, const char *url, mics_remote_want want,
                                char **path_out)
 {
-    plain self = {.memory = memory, .url = url};
+    plain self = {.url = url};
+    char digest[REMOTE_DIGEST_TEXT_BYTES], cache[REMOTE_PATH_BYTES];
     remote_http *http = NULL;
+    mics_status status = MICS_OK;
     (void)want;
-    MICS_TRY(find_place(&self));
+    MICS_TRY(remote_path(self.shown, "%s", url));
+    mics_text_hide_secrets(self.shown);
+    self.name = strrchr(self.shown, '/') + 1;
+    if (self.name[-2] == '/' || !remote_path_is_safe(self.name))
+        return mics_fail(MICS_ERR_INVALID, "%s: names no file", self.shown);
+    MICS_TRY(remote_sha256(self.shown, strlen(self.shown), digest));
+    MICS_TRY(remote_cache_of("mics", cache));
+    MICS_TRY(remote_path(self.dir, "%s/%.16s", cache, digest));
     if (remote_http_is_offline()) {
         MICS_TRY(find_version(&self, "--offline or HF_HUB_OFFLINE says to ask nobody"));
     } else {
         MICS_TRY(remote_http_open(memory, &http));
-        const mics_status status = fetch_version(&self, http);
+        status = download(memory, &self, http);
         remote_http_close(http);
-        MICS_TRY(status);
     }
-    return mics_strdup(memory, self.path, path_out);
+    return status == MICS_OK ? mics_strdup(memory, self.path, path_out) : status;
 }
 
 // ---- all ----

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Files that lie elsewhere: hf:// (models and data sets of a Hugging Face hub) and https://. They are
-// downloaded into a cache and are local files then. docs/remote.md has the rules. remote.c has the table
-// of schemes.
+// downloaded into a cache and are local files then. docs/remote.md has the rules.
 #pragma once
 
 #include "mics/memory.h"
@@ -32,16 +31,9 @@ bool mics_remote_is_bucket(const char *path);
 mics_status mics_remote_fetch(mics_memory *memory, const char *url, mics_remote_want want,
                               char **path_out);
 
-/* Downloads what a path of mics_remote_fetch lacks: weights, or all where the cache was lost since.
- * Other paths, and those of plain URLs, stay as they are.
- *
- * Returns: as mics_remote_fetch.
- */
+/* Downloads what a path of mics_remote_fetch lacks: weights, or all where a hub's cache was lost since.
+ * Other paths stay as they are. Returns: as mics_remote_fetch. */
 mics_status mics_remote_complete(mics_memory *memory, const char *path, mics_remote_want want);
 
-/* Whether the hub has a file in what `folder`, of mics_remote_fetch, is a copy of.
- *
- * Returns: MICS_OK, with false for other folders; MICS_ERR_FORMAT, MICS_ERR_IO, MICS_ERR_MEMORY.
- */
-mics_status mics_remote_lists(mics_memory *memory, const char *folder, const char *name,
-                              bool *lists_out);
+/* Whether `folder`, of mics_remote_fetch, will have weights of that name by mics_remote_complete. */
+bool mics_remote_awaits(mics_memory *memory, const char *folder, const char *name);
