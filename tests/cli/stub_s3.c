@@ -148,15 +148,15 @@ static void make_folder_of(const char *path)
 // Whole or not at all, as a bucket has it.
 static int store(const char *path, const char *bytes, size_t count)
 {
-    char aside[PATH];
-    snprintf(aside, sizeof aside, "%s/aside-%d", root, (int)getpid());
-    FILE *to = fopen(aside, "wb");
+    char unplaced[PATH];
+    snprintf(unplaced, sizeof unplaced, "%s/unplaced-%d", root, (int)getpid());
+    FILE *to = fopen(unplaced, "wb");
     const int good = to != NULL && fwrite(bytes, 1, count, to) == count;
     if ((to != NULL && fclose(to) != 0) || !good)
         return 0;
     for (int i = 0; i < 100; i++) { // another process may remove a prefix in between
         make_folder_of(path);
-        if (rename(aside, path) == 0)
+        if (rename(unplaced, path) == 0)
             return 1;
     }
     return 0;

@@ -170,7 +170,7 @@ await $pid "a warning" grep -qs 'could not be saved; training goes on' away.err
 contains away.err "no answer came from 127.0.0.1"
 kill -9 $pid
 wait $pid 2>wait.err
-run 2 dark train away s3://bucket/away
+run 1 dark train away s3://bucket/away
 contains dark.err "no answer came from 127.0.0.1"
 
 # ---- nothing secret is said ----

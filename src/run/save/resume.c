@@ -393,7 +393,7 @@ static mics_status name_dirs(mics_job *job)
         return mics_file_join(job->memory, run->out, "aside", &job->quarantine_dir);
     }
     MICS_TRY(mics_strdup(job->memory, bucket, &job->checkpoints_dir));
-    return mics_file_join(job->memory, bucket, "aside", &job->quarantine_dir);
+    return mics_file_join(job->memory, bucket, "quarantine", &job->quarantine_dir);
 }
 
 mics_status run_job_find_checkpoint(mics_job *job, const char *resume)
