@@ -139,26 +139,6 @@ bool mics_text_is_among(const char *text, const char *list)
     return false;
 }
 
-void mics_text_hide_secrets(char *text)
-{
-    for (char *at = strstr(text, "://"); at != NULL; at = strstr(at, "://")) {
-        const bool web = (at - text >= 4 && memcmp(at - 4, "http", 4) == 0) ||
-                         (at - text >= 5 && memcmp(at - 5, "https", 5) == 0);
-        at += 3;
-        if (!web)
-            continue;
-        for (size_t i = strcspn(at, "/?# \"'"); i > 0; i--) {
-            if (at[i - 1] == '@') {
-                memmove(at, at + i, strlen(at + i) + 1);
-                break;
-            }
-        }
-        at += strcspn(at, "? \"'");
-        const size_t query = *at == '?' ? strcspn(at, " \"'") : 0;
-        memmove(at, at + query, strlen(at + query) + 1);
-    }
-}
-
 mics_status mics_text_status(const mics_text *text)
 {
     return text->status;

@@ -49,7 +49,7 @@ static mics_status replace(config *run, const char *path, const mics_remote_want
         status = mics_text_status(&after);
     if (status == MICS_OK && want == NULL)
         mics_text_hide_secrets(after.bytes);
-    if (status == MICS_OK && strcmp(before.bytes, after.bytes) != 0)
+    if (status == MICS_OK && after.bytes != NULL && strcmp(before.bytes, after.bytes) != 0)
         status = mics_json_set_from(json, path, after.bytes,
                                     mics_json_source(json, path, source, sizeof source));
     mics_text_fini(&before);
@@ -78,11 +78,11 @@ mics_status mics_config_fetch(config *run, bool adopted)
                 {"model.init", MICS_REMOTE_CONFIG},
                 {"adapter.init", MICS_REMOTE_CONFIG},
                 {"data.tokenizer", MICS_REMOTE_CONFIG},
-                {"data.train", MICS_REMOTE_FILES},
-                {"data.validation", MICS_REMOTE_FILES},
+                {"data.train", MICS_REMOTE_NAMES},
+                {"data.validation", MICS_REMOTE_NAMES},
                 {"data.chat_template", MICS_REMOTE_FILES},
                 {"run.cluster", MICS_REMOTE_FILES},
-                {"phases", MICS_REMOTE_FILES}};
+                {"phases", MICS_REMOTE_NAMES}};
     const char *bucket = mics_json_string(mics_json_at(run->run.json, "run.checkpoint_dir"));
     if (bucket != NULL && strcmp(bucket, "none") != 0 &&
         (!mics_remote_is_bucket(bucket) || strlen(bucket) < sizeof "s3://b/p" - 1 ||

@@ -280,9 +280,9 @@ bool mics_config_is_adopted(const char *path);
  * run->run says of phases. Returns: MICS_OK; MICS_ERR_INVALID, MICS_ERR_MEMORY, one line. */
 mics_status mics_config_enter_phase(config *run);
 
-/* fetch.c: downloads what keys of paths name elsewhere, but for weights, and gives them the local paths;
- * `adopted`: of other URLs nothing secret stays. Returns: MICS_OK; as mics_remote_fetch;
- * MICS_ERR_UNSUPPORTED: what is written would be remote. */
+/* fetch.c: downloads what keys of paths name elsewhere, and gives them the local paths; data and weights of
+ * a hub wait for mics_run_check_files. `adopted`: of other URLs nothing secret stays. Returns: MICS_OK;
+ * as mics_remote_fetch; MICS_ERR_UNSUPPORTED: what is written would be remote. */
 mics_status mics_config_fetch(config *run, bool adopted);
 
 // check.c: applies defaults, then stores and checks every key of run->run.json.

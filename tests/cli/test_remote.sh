@@ -68,6 +68,7 @@ contains explain.out "auto: the weights in model.config's folder"
 run 0 plan "$mics" plan hf://lark/small --cluster p4d.24xlarge:1
 run 0 inspect "$mics" explain hf://lark/small --steps 3 --set model.init=random --data text.txt
 [ "$(asked "/lark/small/resolve/$commit/model.safetensors")" = 0 ] || fail "weights were downloaded to explain or plan"
+[ "$(asked "/datasets/lark/lines/resolve/$commit/data/train-0.jsonl")" = 0 ] || fail "data was downloaded to explain"
 [ "$(asked "/lark/small/resolve/$commit/config.json")" = 1 ] || fail "the configuration was not downloaded, once"
 
 # From a name to a trained model; the same numbers as from a folder.
@@ -266,7 +267,7 @@ same_losses file same
 
 # What was downloaded is gone, and nobody knows the URL.
 mv cache gone
-run 2 lost "$mics" train plain/resolved.json --out lost
+run 2 lost "$mics" train plain/resolved.json --ranks 2 --out lost
 contains lost.err "/text.txt: is gone, and its URL is not kept"
 one_line lost.err
 mv gone cache

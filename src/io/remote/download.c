@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { WAIT_MS = 100, TELL_MS = 10000, LINE_BYTES = 1024 };
+enum { WAIT_MS = 100, PROGRESS_MS = 10000, LINE_BYTES = 1024 };
 
 // A download under way.
 typedef struct download {
@@ -25,7 +25,7 @@ typedef struct download {
     int fd;
     mics_status status; // of `take`
     int64_t done;       // bytes
-    double told_us;
+    double logged_us;
 } download;
 
 mics_status remote_path(char path[REMOTE_PATH_BYTES], const char *format, ...)
@@ -68,7 +68,7 @@ mics_status remote_lock(mics_memory *memory, const char *path, const char *shown
     for (int ms = 0; fd >= 0 && (cause = flock(fd, LOCK_EX | LOCK_NB)) != 0; ms += WAIT_MS) {
         if (errno != EWOULDBLOCK)
             break;
-        const ssize_t bytes = ms % TELL_MS == 0 ? pread(fd, line, sizeof line, 0) : -1;
+        const ssize_t bytes = ms % PROGRESS_MS == 0 ? pread(fd, line, sizeof line, 0) : -1;
         if (bytes >= 0)
             mics_log(MICS_LOG_INFO, "%s: waits for another process, which downloads it%.*s", shown,
                      (int)bytes, line);
@@ -87,13 +87,13 @@ mics_status remote_lock(mics_memory *memory, const char *path, const char *shown
                      path, strerror(cause));
 }
 
-static void tell(download *self, int64_t all)
+static void log_progress(download *self, int64_t all)
 {
     char line[LINE_BYTES], done[32], whole[32] = "an unknown size";
     const double now = mics_clock_us();
-    if (now - self->told_us < TELL_MS * 1e3)
+    if (now - self->logged_us < PROGRESS_MS * 1e3)
         return;
-    self->told_us = now;
+    self->logged_us = now;
     if (all >= 0)
         mics_size_text((double)all, whole, sizeof whole);
     snprintf(line, sizeof line, ": %s of %s", mics_size_text((double)self->done, done, sizeof done),
@@ -157,7 +157,7 @@ static bool take(void *ctx, const remote_response *response, const void *data, s
     if (self->status == MICS_OK)
         self->status = mics_file_write_at(self->fd, self->path, data, bytes, self->done);
     self->done += (int64_t)bytes;
-    tell(self, response->bytes);
+    log_progress(self, response->bytes);
     return self->status == MICS_OK;
 }
 
@@ -213,7 +213,7 @@ mics_status remote_download(remote_http *http, const remote_file *file, const ch
 {
     char part[REMOTE_PATH_BYTES];
     struct stat found;
-    download self = {.file = file, .path = part, .told_us = mics_clock_us()};
+    download self = {.file = file, .path = part, .logged_us = mics_clock_us()};
     if (access(path, F_OK) == 0)
         return MICS_OK;
     MICS_TRY(remote_path(part, "%s.incomplete", path));

@@ -158,11 +158,11 @@ static bool is_wanted(const hub *self, const char *name)
         if (strcmp(path, name) == 0)
             return true;
         const bool within = strncmp(path, name, bytes) == 0 && name[bytes] == '/';
-        if (self->want == MICS_REMOTE_FILES)
+        if (self->want <= MICS_REMOTE_FILES)
             return within || fnmatch(path, name, FNM_PATHNAME | FNM_PERIOD) == 0;
         inside = within ? name + bytes + 1 : "/";
     }
-    return self->want != MICS_REMOTE_FILES && is_of_model(inside, self->want);
+    return self->want > MICS_REMOTE_FILES && is_of_model(inside, self->want);
 }
 
 // ---- files ----
@@ -243,8 +243,8 @@ static bool is_complete(hub *self)
     char pattern[REMOTE_PATH_BYTES];
     glob_t found = {.gl_pathc = 0};
     if (self->commit[0] == '\0' || self->listing != NULL)
-        return self->commit[0] != '\0' && walk(self, false) == MICS_OK && self->missing == 0 &&
-               self->count > 0;
+        return self->commit[0] != '\0' && walk(self, false) == MICS_OK && self->count > 0 &&
+               (self->missing == 0 || self->want == MICS_REMOTE_NAMES);
     const bool any =
         remote_path(pattern, "%s/snapshots/%s/%s%s", self->dir, self->commit, self->name.path,
                     self->want == MICS_REMOTE_WEIGHTS ? "/*.safetensors" : "") == MICS_OK &&
@@ -264,6 +264,8 @@ static mics_status fetch_all(hub *self)
                                                     : "is a whole repository; name files of it, as "
                                                       "hf://datasets/ORG/NAME/FILE, or by a glob",
                          self->endpoint, kind_of(self), self->name.repo, self->commit);
+    if (self->want == MICS_REMOTE_NAMES)
+        return MICS_OK;
     MICS_TRY(remote_path(blobs, "%s/blobs", self->dir));
     MICS_TRY(mics_file_make_dirs(self->memory, blobs, NULL));
     MICS_TRY(remote_check_disk(blobs, self->missing, self->url));
@@ -321,17 +323,17 @@ static mics_status keep_listing(hub *self, const char *asked)
 
 static mics_status ask(hub *self)
 {
-    const bool known = is_complete(self), before = mics_log_demote(known);
     const hub_file listing = {.bytes = -1};
     mics_text url = {.memory = self->memory};
     char asked[REMOTE_PATH_BYTES];
-    mics_status status = remote_path(asked, "%s/.mics/asked", self->dir);
+    MICS_TRY(remote_path(asked, "%s/.mics/asked", self->dir));
     (void)unlink(asked);
     mics_text_printf(&url, "%s/api/%s/%s/revision/", self->endpoint,
                      self->name.dataset ? "datasets" : "models", self->name.repo);
     append_escaped(&url, self->name.revision, "-._~");
     mics_text_printf(&url, "?blobs=true");
-    status = download(self, &url, self->url, &listing, asked);
+    const bool known = is_complete(self), before = mics_log_demote(known);
+    const mics_status status = download(self, &url, self->url, &listing, asked);
     mics_log_demote(before);
     if (status != MICS_OK && known) {
         mics_log(MICS_LOG_WARNING, "%s: what was downloaded before is taken", self->url);
@@ -487,7 +489,7 @@ bool mics_remote_awaits(mics_memory *memory, const char *folder, const char *nam
     hub self = {.count = 0};
     char path[REMOTE_PATH_BYTES];
     const bool awaits = remote_path(path, "%s/%s", folder, name) == MICS_OK &&
-                        open_path(&self, memory, path, MICS_REMOTE_FILES) &&
+                        open_path(&self, memory, path, MICS_REMOTE_NAMES) &&
                         walk(&self, false) == MICS_OK && self.count > 0;
     close_hub(&self);
     return awaits;

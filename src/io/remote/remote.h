@@ -10,6 +10,7 @@
 
 // What is wanted of a model's repository or folder.
 typedef enum mics_remote_want {
+    MICS_REMOTE_NAMES,  // of a hub's data no file yet: mics_remote_complete downloads them
     MICS_REMOTE_FILES,  // data: what is named, so never a whole repository
     MICS_REMOTE_CONFIG, // all but weights
     MICS_REMOTE_WEIGHTS // with safetensors
@@ -31,7 +32,7 @@ bool mics_remote_is_bucket(const char *path);
 mics_status mics_remote_fetch(mics_memory *memory, const char *url, mics_remote_want want,
                               char **path_out);
 
-/* Downloads what a path of mics_remote_fetch lacks: weights, or all where a hub's cache was lost since.
+/* Downloads what a path of mics_remote_fetch lacks: data, weights, or all where a hub's cache was lost since.
  * Other paths stay as they are. Returns: as mics_remote_fetch. */
 mics_status mics_remote_complete(mics_memory *memory, const char *path, mics_remote_want want);
 
