@@ -424,17 +424,21 @@ static void remove_folder(mics_memory *memory, const char *path)
         mics_log(MICS_LOG_INFO, "%s: kept: it holds other files too", path);
 }
 
-// True when a folder has no manifest and nothing that a save does not write.
-static bool is_leftover(mics_memory *memory, const char *path)
+// Whether a folder has no manifest and nothing that a save does not write. One that cannot be listed is
+// somebody else's.
+static mics_status is_leftover(mics_memory *memory, const char *path, bool *so_out)
 {
     mics_store_names names = {.count = 0};
     const bool muted = mics_log_mute(true);
-    bool leftover = !is_link(path) && mics_store_list(memory, path, &names) == MICS_OK;
+    const mics_status status = is_link(path) ? MICS_ERR_IO : mics_store_list(memory, path, &names);
     mics_log_mute(muted);
-    for (int32_t i = 0; leftover && i < names.count; i++)
-        leftover = written_by_save(names.list[i]) && strcmp(names.list[i], MICS_MANIFEST_NAME) != 0;
+    *so_out = status == MICS_OK;
+    for (int32_t i = 0; *so_out && i < names.count; i++)
+        *so_out = written_by_save(names.list[i]) && strcmp(names.list[i], MICS_MANIFEST_NAME) != 0;
     mics_store_names_fini(memory, &names);
-    return leftover;
+    return status == MICS_ERR_MEMORY
+               ? mics_fail(status, "%s: no memory for the names of its files", path)
+               : MICS_OK;
 }
 
 mics_status mics_ckpt_remove_leftovers(mics_memory *memory, const char *dir, int64_t step)
@@ -449,7 +453,10 @@ mics_status mics_ckpt_remove_leftovers(mics_memory *memory, const char *dir, int
             continue;
         char *path = NULL;
         status = mics_file_join(memory, dir, mics_ckpt_step_name(steps[i]).text, &path);
-        if (status == MICS_OK && is_leftover(memory, path))
+        bool leftover = false;
+        if (status == MICS_OK)
+            status = is_leftover(memory, path, &leftover);
+        if (leftover)
             remove_folder(memory, path);
         mics_free(memory, path);
     }
