@@ -8,7 +8,7 @@ stub=$2
 unset HF_TOKEN HF_HUB_CACHE HF_HUB_OFFLINE http_proxy https_proxy all_proxy HTTP_PROXY HTTPS_PROXY ALL_PROXY
 export HF_HOME="$work/hf" XDG_CACHE_HOME="$work/cache" no_proxy=127.0.0.1
 
-case $("$mics" tokenize http://127.0.0.1:1/x --out x.bin 2>&1) in *"libcurl, which downloads"*) exit 77 ;; esac
+case $("$mics" tokenize http://127.0.0.1:1/x --out x.bin 2>&1) in *"libcurl, which downloads"* | *"libcrypto, which checks"*) exit 77 ;; esac
 mkdir site
 "$stub" site port &
 server=$!
