@@ -45,8 +45,10 @@ JSON
 }
 
 # Signed, as whoever is not may read nothing.
-get() { # PATH
-    curl -sf --aws-sigv4 aws:amz:us-east-1:s3 --user key:secret "$AWS_ENDPOINT_URL/bucket$1"
+ask() { # PATH FLAGS...
+    path=$1
+    shift
+    curl -sf --aws-sigv4 aws:amz:us-east-1:s3 --user key:secret "$@" "$AWS_ENDPOINT_URL/bucket$path"
 }
 
 kills() {
@@ -64,8 +66,8 @@ kills() {
         kill -9 $pid
         wait $pid 2>/dev/null
         told=$(sed -n 's/^checkpoint step \([0-9]*\) written.*/\1/p' train.out | tail -n 1)
-        newest=$(get /run/latest | sed 's/^step-0*//')
-        uploads=$(get '?uploads' | grep -o '<UploadId>' | wc -l)
+        newest=$(ask /run/latest | sed 's/^step-0*//')
+        uploads=$(ask '?uploads' | grep -o '<UploadId>' | wc -l)
         verdict=good
         { [ "$newest" -ge "$told" ] && "$mics" verify --quiet "s3://bucket/run/step-$(printf %08d "$newest")" >verify.out 2>&1; } ||
             { verdict=BAD; bad=$((bad + 1)); cat verify.out; }
@@ -81,9 +83,9 @@ median() { sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
 speed() {
     "$build/bench/bucket_speed" file "$1" >file.s || exit 1
     for i in $(seq "$2"); do
-        curl -sf -T file -o curl.out -w '%{time_total}\n' "$AWS_ENDPOINT_URL/bucket/curl" >>curl.s || exit 1
+        ask /curl -T file -o curl.out -w '%{time_total}\n' >>curl.s || exit 1
         "$build/bench/bucket_speed" s3://bucket/mics "$1" >>mics.s || exit 1
-        get /mics >back && cmp file back || exit 1
+        ask /mics >back && cmp file back || exit 1
     done
     awk -v mib="$1" -v curl="$(median <curl.s)" -v mics="$(median <mics.s)" \
         'BEGIN {printf "%d MiB: curl -T %.0f MiB/s, mics %.0f MiB/s, %.0f %%\n", mib, mib / curl, mib / mics, 100 * curl / mics}'
