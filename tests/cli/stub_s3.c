@@ -16,6 +16,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/prctl.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -128,12 +129,12 @@ static void refuse(FILE *out, const request *r, int status, const char *code)
     answer(out, r, status, "", body);
 }
 
-static void hash_of(const char *bytes, size_t count, char tag[40])
+// Of a part that is stored: another one of the same number has another.
+static void tag_of(const char *path, char tag[64])
 {
-    unsigned long long hash = 14695981039346656037ULL;
-    for (size_t i = 0; i < count; i++)
-        hash = (hash ^ (unsigned char)bytes[i]) * 1099511628211ULL;
-    snprintf(tag, 40, "\"%016llx-%zx\"", hash, count);
+    struct stat facts = {.st_size = -1};
+    (void)stat(path, &facts);
+    snprintf(tag, 64, "\"%llx-%llx\"", (long long)facts.st_ino, (long long)facts.st_size);
 }
 
 static void make_folder_of(const char *path)
@@ -145,6 +146,16 @@ static void make_folder_of(const char *path)
     }
 }
 
+static int place(const char *unplaced, const char *path)
+{
+    for (int i = 0; i < 100; i++) { // another process may remove a prefix in between
+        make_folder_of(path);
+        if (rename(unplaced, path) == 0)
+            return 1;
+    }
+    return 0;
+}
+
 // Whole or not at all, as a bucket has it.
 static int store(const char *path, const char *bytes, size_t count)
 {
@@ -152,14 +163,7 @@ static int store(const char *path, const char *bytes, size_t count)
     snprintf(unplaced, sizeof unplaced, "%s/unplaced-%d", root, (int)getpid());
     FILE *to = fopen(unplaced, "wb");
     const int good = to != NULL && fwrite(bytes, 1, count, to) == count;
-    if ((to != NULL && fclose(to) != 0) || !good)
-        return 0;
-    for (int i = 0; i < 100; i++) { // another process may remove a prefix in between
-        make_folder_of(path);
-        if (rename(unplaced, path) == 0)
-            return 1;
-    }
-    return 0;
+    return (to == NULL || fclose(to) == 0) && good && place(unplaced, path);
 }
 
 static char *load(const char *path, size_t *bytes_out)
@@ -282,28 +286,36 @@ static void begin(FILE *out, const request *r)
     answer(out, r, 200, "", body);
 }
 
-// Its parts in order, if the request lists each with its tag.
-static int join(const request *r, const char *id, char **whole_out, size_t *bytes_out)
+// Appends a file. Returns: whether it is there.
+static int append(FILE *to, const char *path)
 {
-    char path[PATH], line[LINE], tag[40];
-    *whole_out = NULL;
-    *bytes_out = 0;
-    for (int part = 1;; part++) {
-        size_t bytes = 0;
+    struct stat facts;
+    FILE *from = fopen(path, "rb");
+    off_t at = 0;
+    int good = from != NULL && fstat(fileno(from), &facts) == 0;
+    while (good && at < facts.st_size)
+        good = sendfile(fileno(to), fileno(from), &at, (size_t)(facts.st_size - at)) > 0;
+    if (from != NULL)
+        fclose(from);
+    return good;
+}
+
+// Its parts in order become an object, if the request lists each with its tag.
+static int join(const request *r, const char *id, const char *object)
+{
+    char path[PATH], unplaced[PATH], line[LINE], tag[64];
+    snprintf(unplaced, sizeof unplaced, "%s/unplaced-%d", root, (int)getpid());
+    FILE *to = fopen(unplaced, "wb");
+    int part = 1, listed = 1;
+    for (;; part++) {
         snprintf(path, sizeof path, "%s/uploads/%s/%d", root, id, part);
-        char *read = load(path, &bytes);
-        if (read == NULL)
-            return part > 1;
-        hash_of(read, bytes, tag);
+        tag_of(path, tag);
         snprintf(line, sizeof line, "<PartNumber>%d</PartNumber><ETag>%s</ETag>", part, tag);
-        char *longer = realloc(*whole_out, *bytes_out + bytes + 1);
-        if (longer == NULL || strstr(r->body, line) == NULL)
-            return 0;
-        memcpy(longer + *bytes_out, read, bytes);
-        *bytes_out += bytes;
-        *whole_out = longer;
-        free(read);
+        if (to == NULL || access(path, F_OK) != 0)
+            break;
+        listed = listed && strstr(r->body, line) != NULL && append(to, path);
     }
+    return to != NULL && fclose(to) == 0 && listed && part > 1 && place(unplaced, object);
 }
 
 static void remove_upload(const char *id)
@@ -323,27 +335,24 @@ static void remove_upload(const char *id)
 
 static void complete(FILE *out, const request *r, const char *id, const char *path)
 {
-    char *whole = NULL;
-    size_t bytes = 0;
-    if (!join(r, id, &whole, &bytes) || !store(path, whole, bytes)) {
+    if (!join(r, id, path)) {
         refuse(out, r, 400, "InvalidPart");
     } else {
         remove_upload(id);
         answer(out, r, 200, "", "<CompleteMultipartUploadResult></CompleteMultipartUploadResult>");
     }
-    free(whole);
 }
 
 static void serve_upload(FILE *out, const request *r, const char *id, const char *path)
 {
-    char upload[PATH], part[LINE], tag[40], head[80];
+    char upload[PATH], part[LINE], tag[64], head[80];
     snprintf(upload, sizeof upload, "%s/uploads/%s/key", root, id);
     if (access(upload, F_OK) != 0) {
         refuse(out, r, 404, "NoSuchUpload");
     } else if (strcmp(r->method, "PUT") == 0) {
         snprintf(upload, sizeof upload, "%s/uploads/%s/%s", root, id, asked(r, "partNumber", part));
         (void)store(upload, r->body, r->bytes);
-        hash_of(r->body, r->bytes, tag);
+        tag_of(upload, tag);
         snprintf(head, sizeof head, "ETag: %s\r\n", tag);
         answer(out, r, 200, head, "");
     } else if (strcmp(r->method, "POST") == 0) {
