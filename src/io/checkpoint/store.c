@@ -153,7 +153,7 @@ mics_status mics_store_list(mics_memory *memory, const char *dir, mics_store_nam
         lines += text.bytes[i] == '\n';
     if (status == MICS_OK)
         status = MICS_NEW(memory, lines, &names.list);
-    for (char *at = text.bytes; status == MICS_OK && (size_t)names.count < lines;) {
+    for (char *at = text.bytes; status == MICS_OK && at != NULL && (size_t)names.count < lines;) {
         const size_t bytes = strcspn(at, "\n");
         const bool folder = bytes > 0 && at[bytes - 1] == '/'; // of a bucket
         names.list[names.count++] = at;

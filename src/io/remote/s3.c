@@ -288,7 +288,6 @@ static mics_status list_page(const char *url, const char *before, const char *be
     if (*prefix_out >= sizeof prefix || !s3_escape(prefix, false, escaped, sizeof escaped))
         return mics_fail(MICS_ERR_INVALID, "%s: is longer than a key may be", url);
     mics_text_format(query, sizeof query, "%sprefix=%s%s", before, escaped, behind);
-    mics_text_append(xml, "", 0);
     s3_call call = {.url = url, .method = "GET", .query = query, .of_bucket = true, .text = xml};
     MICS_TRY(run_call(&call));
     return mics_text_status(xml);
@@ -305,14 +304,15 @@ mics_status remote_s3_list(mics_memory *memory, const char *url, mics_text *name
     size_t prefix = 0;
     do {
         MICS_TRY_OUT(list_page(url, before, "", &xml, &prefix));
+        const char *text = xml.bytes != NULL ? xml.bytes : "";
         for (int i = 0; i < 2; i++) {
-            const char *at = i == 0 ? xml.bytes : strstr(xml.bytes, "<CommonPrefixes>");
+            const char *at = i == 0 ? text : strstr(text, "<CommonPrefixes>");
             while (at != NULL && (at = find_element(at, elements[i], key, sizeof key)) != NULL) {
                 if (strlen(key) > prefix)
                     mics_text_printf(names_out, "%s\n", key + prefix);
             }
         }
-        more = find_element(xml.bytes, "NextContinuationToken", next, sizeof next) != NULL &&
+        more = find_element(text, "NextContinuationToken", next, sizeof next) != NULL &&
                s3_escape(next, false, token, sizeof token);
         mics_text_format(before, sizeof before, "continuation-token=%s&delimiter=%%2F&list-type=2&",
                          token);
@@ -337,7 +337,7 @@ mics_status remote_s3_give_up_uploads(mics_memory *memory, const char *url)
     mics_text xml = {.memory = memory};
     size_t prefix = 0;
     mics_status status = list_page(url, "", "&uploads=", &xml, &prefix);
-    const char *at = status == MICS_OK ? strstr(xml.bytes, "<Upload>") : NULL;
+    const char *at = status == MICS_OK && xml.bytes != NULL ? strstr(xml.bytes, "<Upload>") : NULL;
     for (; status == MICS_OK && at != NULL; at = strstr(at + 1, "<Upload>")) {
         if (find_element(at, "UploadId", id, sizeof id) == NULL ||
             find_element(at, "Key", key, sizeof key) == NULL ||

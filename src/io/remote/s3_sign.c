@@ -88,9 +88,8 @@ static void read_file(const char *said, const char *name, const char *section, s
         mics_text_format(path, sizeof path, "%s/.aws/%s", home != NULL ? home : "", name);
     FILE *from = fopen(path, "re");
     mics_text_format(title, sizeof title, "[%s]", section);
-    bool inside = false;
     const bool keyed = account->key[0] != '\0'; // a pair comes from one place
-    while (from != NULL && fgets(line, sizeof line, from) != NULL) {
+    for (bool inside = false; from != NULL && fgets(line, sizeof line, from) != NULL;) {
         inside = line[0] == '[' ? strncmp(line, title, strlen(title)) == 0 : inside;
         if (!inside)
             continue;
