@@ -25,7 +25,8 @@ mics_status cli_open_saved(cli_call *call, const char *adapter, const char *base
             MICS_ERR_INVALID,
             "mics %s: --adapter is on %s, and --base names another base; leave one out",
             call->verb->name, path);
-    MICS_TRY(cli_fetch(call, MICS_REMOTE_WEIGHTS, &path));
+    if (!mics_remote_is_bucket(path)) // checkpoints are read from there
+        MICS_TRY(cli_fetch(call, MICS_REMOTE_WEIGHTS, &path));
     MICS_TRY(cli_fetch(call, MICS_REMOTE_WEIGHTS, &adapter));
     MICS_TRY(cli_fetch(call, MICS_REMOTE_WEIGHTS, &base));
     return adapter != NULL ? mics_saved_open_adapter(call->memory, adapter, path, saved_out)

@@ -5,6 +5,7 @@
 #include "signals.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "io/remote/remote.h"
 #include "mics/log.h"
 #include "run/settings.h"
 #include <fcntl.h>
@@ -151,9 +152,11 @@ static void end_stopped(const mics_job_standing *at, bool saved)
 {
     char where[4096 + 128] = "in node memory and not on disk; --resume auto goes on from it on the "
                              "same nodes";
+    const mics_run *run = mics_job_run(served);
+    const bool bucket = mics_remote_is_bucket(run->checkpoint_dir);
     if (saved)
-        snprintf(where, sizeof where, "saved in %s/checkpoints; --resume auto goes on",
-                 mics_job_run(served)->out);
+        snprintf(where, sizeof where, "saved in %s%s; --resume auto goes on",
+                 bucket ? run->checkpoint_dir : run->out, bucket ? "" : "/checkpoints");
     fflush(stdout);
     if (at->rank <= 0)
         fprintf(stderr, "%smics: stopped by %s after step %lld, which is %s\n",

@@ -367,8 +367,10 @@ mics_status cli_print_end(mics_memory *memory, const mics_job *job)
     printf("\n");
     MICS_TRY(print_bytes(job));
     char out[4200];
-    printf("\nstored in %s: metrics.jsonl, resolved.json, checkpoints/ (newest: step %lld)\n",
-           mics_terminal_word(run->out, out, sizeof out), (long long)facts.saved_step);
+    const bool bucket = mics_remote_is_bucket(facts.checkpoints_dir);
+    printf("\nstored in %s: metrics.jsonl, resolved.json, %s%s (newest: step %lld)\n",
+           mics_terminal_word(run->out, out, sizeof out), bucket ? "and in " : "checkpoints/",
+           bucket ? facts.checkpoints_dir : "", (long long)facts.saved_step);
     printf("report    %s report %s\n", program_invocation_name,
            mics_terminal_word(run->out, out, sizeof out));
     if (facts.saved_step > 0)

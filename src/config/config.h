@@ -178,6 +178,7 @@ typedef struct mics_run {
     double epochs;               // over the data, where run.steps is not given; else 0
     uint64_t seed;
     const char *out;                 // folder
+    const char *checkpoint_dir;      // s3://BUCKET/PREFIX; "none": OUT/checkpoints
     int64_t checkpoint_every;        // steps; 0: only at the end; MICS_STEPS_UNKNOWN: an epoch's
     int64_t keep_checkpoints;        // 0: all
     int64_t memory_checkpoint_every; // steps; 0: none

@@ -83,12 +83,20 @@ mics_status mics_config_fetch(config *run, bool adopted)
                 {"data.chat_template", MICS_REMOTE_FILES},
                 {"run.cluster", MICS_REMOTE_FILES},
                 {"phases", MICS_REMOTE_NAMES}};
+    const char *bucket = mics_json_string(mics_json_at(run->run.json, "run.checkpoint_dir"));
+    if (bucket != NULL && strcmp(bucket, "none") != 0 &&
+        (!mics_remote_is_bucket(bucket) || strlen(bucket) < sizeof "s3://b/p" - 1 ||
+         strchr(bucket + strlen("s3://"), '/') == NULL || mics_text_ends(bucket, "/")))
+        return mics_json_fail(run->run.json, "run.checkpoint_dir", MICS_ERR_INVALID,
+                              "must be as s3://BUCKET/PREFIX; a local folder of checkpoints is "
+                              "that of run.out");
     char name[CONFIG_PATH_BYTES];
     for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
         const char *path = mics_json_string(mics_json_at(run->run.json, written[i]));
         if (path != NULL && mics_remote_is(path))
             return mics_json_fail(run->run.json, written[i], MICS_ERR_UNSUPPORTED,
-                                  "is remote, and only what is read may be; name a local folder");
+                                  "is remote, and only what is read may be; name a local folder "
+                                  "(run.checkpoint_dir puts checkpoints into a bucket)");
     }
     for (size_t i = 0; i < sizeof read / sizeof *read; i++)
         if (mics_json_at(run->run.json, read[i].path) != NULL)

@@ -190,6 +190,8 @@ static const key rows[] = {
          .help = "of initial weights, the order of samples and dropout")},
     {TEXT("run.out", run.out, .automatic = "auto: runs/ and the run file's name",
           .help = "folder of metrics and checkpoints")},
+    {TEXT("run.checkpoint_dir", run.checkpoint_dir, .text = "none",
+          .help = "s3://BUCKET/PREFIX that checkpoints are streamed to; \"none\": run.out")},
     {INT("run.checkpoint_every", run.checkpoint_every, 0, MAX_STEPS, 0,
          .help = "steps between checkpoints; 0: only at the end")},
     {INT("run.keep_checkpoints", run.keep_checkpoints, 0, 1e6, 2,

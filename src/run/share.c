@@ -3,9 +3,9 @@
 // What a rank writes into checkpoints: its share of the state, and what is said with it.
 #include "share.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/size.h"
 #include "io/checkpoint/magnitude.h"
+#include "io/checkpoint/store.h"
 #include "mics/log.h"
 #include "schedule/layered.h"
 #include <float.h>
@@ -213,9 +213,9 @@ mics_status run_share_check_numbers(const run_context *context, const mics_optim
 static double time_write(const char *path, const void *block, size_t bytes)
 {
     const double begin_us = mics_clock_us();
-    const mics_status status = mics_file_write_whole(path, block, bytes);
+    const mics_status status = mics_store_write_whole(path, block, bytes);
     const double taken_us = mics_clock_us() - begin_us;
-    unlink(path);
+    (void)mics_store_remove(path);
     return status == MICS_OK && taken_us > 0 ? (double)bytes * 1e6 / taken_us : 0;
 }
 
@@ -228,7 +228,9 @@ static double probe_rate(const run_context *context)
     char path[RUN_PATH_BYTES];
     void *block = NULL;
     double rate = 0;
-    snprintf(path, sizeof path, "%s/speed-%d.tmp", context->job->run->out,
+    const char *bucket = context->job->checkpoints_dir;
+    snprintf(path, sizeof path, "%s/speed-%d.tmp",
+             mics_remote_is_bucket(bucket) ? bucket : context->job->run->out,
              (int)context->rank->comm->rank);
     const bool muted = mics_log_mute(true); // whoever saves finds the same mistakes
     if (mics_alloc(context->rank->memory, MICS_MEM_HOST, MAX_BYTES, &block) == MICS_OK) {

@@ -112,6 +112,7 @@ static const change_row changes[] = {
     {"run.steps", "5", SAID, PLAIN, NULL},
     {"run.seed", "4", PHASE, PLAIN, NULL},
     {"run.out", "elsewhere", SAME, PLAIN, NULL}, // a run of its own: see below
+    {"run.checkpoint_dir", "elsewhere", REFUSED, PLAIN, "must be as s3://BUCKET/PREFIX"},
     {"run.checkpoint_every", "1", SAME, PLAIN, NULL},
     {"run.keep_checkpoints", "1", SAME, PLAIN, NULL},
     {"run.memory_checkpoint_every", "1", SAME, PLAIN, NULL},

@@ -191,7 +191,7 @@ mics_status mics_checkpoint_save_write(mics_checkpoint_saving *saving,
                                        const mics_optimizer_shard *shards, int32_t count);
 
 /* Whether the files of all ranks are on disk. Needs: this rank has written. */
-bool mics_checkpoint_save_is_written(const mics_checkpoint_saving *saving);
+bool mics_checkpoint_save_is_written(mics_checkpoint_saving *saving);
 
 /* Makes the checkpoint count; older ones stay. Nothing to do but on rank 0.
  *

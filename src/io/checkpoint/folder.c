@@ -5,10 +5,9 @@
 #include "base/file.h"
 #include "base/free.h"
 #include "base/text.h"
+#include "io/checkpoint/store.h"
 #include "mics/log.h"
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,53 +90,24 @@ static bool written_by_save(const char *name)
 
 // ---- folders ----
 
-// Opens a real folder (no link) for listing; NULL with errno.
-static DIR *open_folder(const char *path)
+// A step's folder that is a link is somebody else's.
+static bool is_link(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return NULL;
-    DIR *folder = fdopendir(fd);
-    if (folder == NULL)
-        close(fd);
-    return folder;
-}
-
-// Next entry that is neither "." nor "..", or NULL.
-static const char *next_entry(DIR *folder)
-{
-    struct dirent *entry;
-    while ((entry = readdir(folder)) != NULL) {
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            return entry->d_name;
-    }
-    return NULL;
-}
-
-static int names_step(const struct dirent *entry)
-{
-    int64_t step = 0;
-    return parse_step_name(entry->d_name, &step);
+    struct stat facts;
+    return lstat(path, &facts) == 0 && S_ISLNK(facts.st_mode);
 }
 
 // Lists the steps of `dir`; none when it does not exist. The caller frees *steps_out.
 static mics_status list_steps(mics_memory *memory, const char *dir, int64_t **steps_out,
                               int *count_out)
 {
-    struct dirent **entries = NULL;
-    int count = scandir(dir, &entries, names_step, alphasort);
-    if (count < 0 && errno != ENOENT)
-        return mics_fail(mics_status_of_errno(errno), "%s: cannot list the folder: %s", dir,
-                         strerror(errno));
-    count = count < 0 ? 0 : count;
-    const mics_status status = MICS_NEW(memory, count, steps_out);
-    for (int i = 0; i < count; i++) {
-        if (status == MICS_OK)
-            (void)parse_step_name(entries[i]->d_name, &(*steps_out)[i]);
-        free(entries[i]);
-    }
-    free(entries);
-    *count_out = count;
+    mics_store_names names;
+    MICS_TRY(mics_store_list(memory, dir, &names));
+    const mics_status status = MICS_NEW(memory, names.count, steps_out);
+    *count_out = 0;
+    for (int32_t i = 0; status == MICS_OK && i < names.count; i++)
+        *count_out += parse_step_name(names.list[i], &(*steps_out)[*count_out]);
+    mics_store_names_fini(memory, &names);
     return status;
 }
 
@@ -146,16 +116,10 @@ static mics_status has_length(mics_memory *memory, const char *folder,
                               const mics_manifest_file *file, bool *so_out)
 {
     char *path = NULL;
+    int64_t bytes = -1;
     MICS_TRY(mics_file_join(memory, folder, file->name, &path));
-    struct stat info;
-    mics_status status = MICS_OK;
-    if (stat(path, &info) == 0)
-        *so_out = info.st_size == file->bytes;
-    else if (errno == ENOENT)
-        *so_out = false;
-    else
-        status = mics_fail(mics_status_of_errno(errno), "%s: cannot look at it: %s", path,
-                           strerror(errno));
+    const mics_status status = mics_store_length(path, &bytes);
+    *so_out = bytes == file->bytes;
     if (status == MICS_OK && !*so_out)
         mics_log(MICS_LOG_WARNING, "%s: missing, or not of %lld bytes as its manifest says", path,
                  (long long)file->bytes);
@@ -187,7 +151,7 @@ static mics_status check_files(mics_memory *memory, const char *folder,
 static mics_status inspect_manifest(mics_memory *memory, const char *folder, const char *path,
                                     step_state *state)
 {
-    if (access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
+    if (!mics_store_is_there(path))
         return MICS_OK;
     mics_manifest manifest = {0};
     state->listed = true;
@@ -215,7 +179,7 @@ static mics_status inspect_step(mics_memory *memory, const char *dir, int64_t st
     MICS_TRY_OUT(mics_file_join(memory, folder, MICS_MANIFEST_NAME, &path));
     MICS_TRY_OUT(inspect_manifest(memory, folder, path, state_out));
     MICS_TRY_OUT(mics_file_join(memory, folder, MICS_PASSED_OVER_NAME, &mark));
-    state_out->passed_over = access(mark, F_OK) == 0;
+    state_out->passed_over = state_out->listed && mics_store_is_there(mark);
 out:
     MICS_FREE_ALL(memory, mark, path, folder);
     return status;
@@ -272,21 +236,16 @@ static mics_status read_name(mics_memory *memory, const char *dir, const char *n
     *step_out = -1;
     char *path = NULL;
     MICS_TRY(mics_file_join(memory, dir, name, &path));
+    char *text = NULL;
+    size_t bytes = 0;
     mics_status status = MICS_OK;
-    int fd = -1;
-    int64_t bytes = 0;
-    char text[MICS_CKPT_NAME_BYTES] = "";
-    if (access(path, F_OK) != 0 && (errno == ENOENT || errno == ENOTDIR))
-        goto out;
-    MICS_TRY_OUT(mics_file_open_read(path, &fd, &bytes));
-    if (bytes < (int64_t)sizeof text)
-        MICS_TRY_OUT(mics_file_read_at(fd, path, text, (size_t)bytes, 0));
-    text[strcspn(text, "\n")] = '\0';
-    if (!parse_step_name(text, step_out))
+    if (mics_store_is_there(path))
+        status = mics_store_read_whole(memory, path, MICS_FILE_MAX_WHOLE, &text, &bytes);
+    if (text != NULL)
+        text[strcspn(text, "\n")] = '\0';
+    if (text != NULL && !parse_step_name(text, step_out))
         mics_log(MICS_LOG_WARNING, "%s: does not name a step's folder", path);
-out:
-    if (fd >= 0)
-        close(fd);
+    mics_free(memory, text);
     mics_free(memory, path);
     return status;
 }
@@ -406,11 +365,9 @@ mics_status mics_checkpoint_mark(mics_memory *memory, const char *path, const ch
     char *mark = NULL;
     mics_status status = MICS_OK;
     if (why != NULL)
-        status = mics_file_replace(memory, path, MICS_PASSED_OVER_NAME, why, strlen(why));
-    else if ((status = mics_file_join(memory, path, MICS_PASSED_OVER_NAME, &mark)) == MICS_OK &&
-             unlink(mark) != 0 && errno != ENOENT)
-        status =
-            mics_fail(mics_status_of_errno(errno), "%s: cannot remove: %s", mark, strerror(errno));
+        status = mics_store_replace(memory, path, MICS_PASSED_OVER_NAME, why, strlen(why));
+    else if ((status = mics_file_join(memory, path, MICS_PASSED_OVER_NAME, &mark)) == MICS_OK)
+        status = mics_store_remove(mark);
     mics_free(memory, mark);
     return status;
 }
@@ -423,69 +380,72 @@ mics_status mics_checkpoint_withdraw(mics_memory *memory, const char *dir, int64
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_file_join(memory, dir, mics_ckpt_step_name(step).text, &folder));
     MICS_TRY_OUT(mics_file_join(memory, folder, MICS_MANIFEST_NAME, &manifest));
-    if (unlink(manifest) == 0)
-        status = mics_file_sync_dir(folder);
-    else if (errno != ENOENT)
-        status = mics_fail(mics_status_of_errno(errno), "%s: cannot remove: %s", manifest,
-                           strerror(errno));
+    MICS_TRY_OUT(mics_store_remove(manifest));
+    if (mics_store_is_there(folder))
+        status = mics_store_sync_dir(folder);
 out:
     mics_free(memory, manifest);
     mics_free(memory, folder);
     return status;
 }
 
-static void warn_removal(const char *path, const char *name)
+// What cannot be removed is a warning.
+static bool remove_file(mics_memory *memory, const char *folder, const char *name)
 {
-    if (errno != ENOENT)
-        mics_log(MICS_LOG_WARNING, "%s/%s: cannot remove: %s", path, name, strerror(errno));
+    char *path = NULL;
+    const bool before = mics_log_demote(true);
+    mics_status status = mics_file_join(memory, folder, name, &path);
+    if (status == MICS_OK)
+        status = mics_store_remove(path);
+    mics_log_demote(before);
+    mics_free(memory, path);
+    return status == MICS_OK;
 }
 
 // Removes a folder's files of ours, and the folder when nothing else is in it. Its manifest goes
 // first, and is gone from the disk before the rest: what is left is never taken for complete.
-static void remove_folder(const char *path)
+static void remove_folder(mics_memory *memory, const char *path)
 {
-    DIR *folder = open_folder(path);
-    if (folder == NULL) {
-        mics_log(MICS_LOG_WARNING, "%s: cannot remove: %s", path, strerror(errno));
+    mics_store_names names = {.count = 0};
+    const bool before = mics_log_demote(true);
+    const bool listed = !is_link(path) && remove_file(memory, path, MICS_MANIFEST_NAME) &&
+                        mics_store_sync_dir(path) == MICS_OK &&
+                        mics_store_list(memory, path, &names) == MICS_OK;
+    mics_log_demote(before);
+    if (!listed) {
+        mics_log(MICS_LOG_WARNING, "%s: cannot remove it", path);
         return;
     }
-    int fd = dirfd(folder);
-    if (unlinkat(fd, MICS_MANIFEST_NAME, 0) == 0) {
-        (void)fsync(fd);
-    } else if (errno != ENOENT) {
-        warn_removal(path, MICS_MANIFEST_NAME);
-        closedir(folder);
-        return;
-    }
-    const char *name;
-    while ((name = next_entry(folder)) != NULL) {
-        if (written_by_save(name) && unlinkat(fd, name, 0) != 0)
-            warn_removal(path, name);
-    }
-    closedir(folder);
+    for (int32_t i = 0; i < names.count; i++)
+        if (written_by_save(names.list[i]))
+            (void)remove_file(memory, path, names.list[i]);
+    mics_store_names_fini(memory, &names);
     if (rmdir(path) != 0 && errno != ENOENT)
         mics_log(MICS_LOG_INFO, "%s: kept: it holds other files too", path);
 }
 
-// True when a folder has no manifest and nothing that a save does not write.
-static bool is_leftover(const char *path)
+// Whether a folder has no manifest and nothing that a save does not write. One that cannot be listed is
+// somebody else's.
+static mics_status is_leftover(mics_memory *memory, const char *path, bool *so_out)
 {
-    DIR *folder = open_folder(path);
-    if (folder == NULL)
-        return false;
-    bool leftover = true;
-    const char *name;
-    while (leftover && (name = next_entry(folder)) != NULL)
-        leftover = written_by_save(name) && strcmp(name, MICS_MANIFEST_NAME) != 0;
-    closedir(folder);
-    return leftover;
+    mics_store_names names = {.count = 0};
+    const bool muted = mics_log_mute(true);
+    const mics_status status = is_link(path) ? MICS_ERR_IO : mics_store_list(memory, path, &names);
+    mics_log_mute(muted);
+    *so_out = status == MICS_OK;
+    for (int32_t i = 0; *so_out && i < names.count; i++)
+        *so_out = written_by_save(names.list[i]) && strcmp(names.list[i], MICS_MANIFEST_NAME) != 0;
+    mics_store_names_fini(memory, &names);
+    return status == MICS_ERR_MEMORY
+               ? mics_fail(status, "%s: no memory for the names of its files", path)
+               : MICS_OK;
 }
 
 mics_status mics_ckpt_remove_leftovers(mics_memory *memory, const char *dir, int64_t step)
 {
     int64_t *steps = NULL;
     int count = 0;
-    mics_file_sweep(dir, MICS_LATEST_NAME);
+    mics_file_sweep(dir, MICS_LATEST_NAME); // nothing in a bucket
     mics_file_sweep(dir, MICS_BEST_NAME);
     mics_status status = list_steps(memory, dir, &steps, &count);
     for (int i = 0; status == MICS_OK && i < count; i++) {
@@ -493,8 +453,11 @@ mics_status mics_ckpt_remove_leftovers(mics_memory *memory, const char *dir, int
             continue;
         char *path = NULL;
         status = mics_file_join(memory, dir, mics_ckpt_step_name(steps[i]).text, &path);
-        if (status == MICS_OK && is_leftover(path))
-            remove_folder(path);
+        bool leftover = false;
+        if (status == MICS_OK)
+            status = is_leftover(memory, path, &leftover);
+        if (leftover)
+            remove_folder(memory, path);
         mics_free(memory, path);
     }
     mics_free(memory, steps);
@@ -514,19 +477,21 @@ static bool is_listed(const mics_manifest *manifest, const char *name)
     return false;
 }
 
-void mics_ckpt_remove_unlisted(const char *folder_path, const mics_manifest *manifest,
-                               bool mark_too)
+void mics_ckpt_remove_unlisted(mics_memory *memory, const char *folder,
+                               const mics_manifest *manifest, bool mark_too)
 {
-    DIR *folder = open_folder(folder_path);
-    const char *name;
-    while (folder != NULL && (name = next_entry(folder)) != NULL) {
+    mics_store_names names = {.count = 0};
+    const bool before = mics_log_demote(true);
+    if (!is_link(folder))
+        (void)mics_store_list(memory, folder, &names);
+    mics_log_demote(before);
+    for (int32_t i = 0; i < names.count; i++) {
+        const char *name = names.list[i];
         if (written_by_save(name) && !is_listed(manifest, name) &&
-            (mark_too || strcmp(name, MICS_PASSED_OVER_NAME) != 0) &&
-            unlinkat(dirfd(folder), name, 0) != 0)
-            warn_removal(folder_path, name);
+            (mark_too || strcmp(name, MICS_PASSED_OVER_NAME) != 0))
+            (void)remove_file(memory, folder, name);
     }
-    if (folder != NULL)
-        closedir(folder);
+    mics_store_names_fini(memory, &names);
 }
 
 // Removes files that a whole manifest does not list; one that is damaged says nothing.
@@ -538,7 +503,7 @@ static void clean_folder(mics_memory *memory, const char *folder)
     if (mics_file_join(memory, folder, MICS_MANIFEST_NAME, &path) == MICS_OK &&
         mics_manifest_try_load(memory, path, &manifest) == MICS_OK) {
         mics_log_mute(muted);
-        mics_ckpt_remove_unlisted(folder, &manifest, false);
+        mics_ckpt_remove_unlisted(memory, folder, &manifest, false);
         mics_manifest_fini(memory, &manifest);
     }
     mics_log_mute(muted);
@@ -550,6 +515,10 @@ mics_status mics_ckpt_clean(mics_memory *memory, const char *dir)
     int64_t *steps = NULL;
     int count = 0;
     MICS_TRY(mics_ckpt_remove_leftovers(memory, dir, -1));
+    const bool before = mics_log_demote(true); // some servers have no such list
+    if (mics_remote_is_bucket(dir))
+        (void)remote_s3_give_up_uploads(memory, dir);
+    mics_log_demote(before);
     mics_status status = list_steps(memory, dir, &steps, &count);
     for (int i = 0; status == MICS_OK && i < count; i++) {
         char *path = NULL;
@@ -585,7 +554,7 @@ mics_status mics_checkpoint_remove_oldest(mics_memory *memory, const char *dir, 
     if (oldest > 0)
         status = mics_file_join(memory, dir, mics_ckpt_step_name(states[oldest].step).text, &path);
     if (status == MICS_OK && oldest > 0) {
-        remove_folder(path);
+        remove_folder(memory, path);
         *step_out = states[oldest].step;
     }
     mics_free(memory, path);
@@ -617,7 +586,7 @@ mics_status mics_ckpt_prune(mics_memory *memory, const char *dir, int32_t keep, 
         char *path = NULL;
         status = mics_file_join(memory, dir, mics_ckpt_step_name(states[i].step).text, &path);
         if (status == MICS_OK)
-            remove_folder(path);
+            remove_folder(memory, path);
         mics_free(memory, path);
     }
     mics_free(memory, states);

@@ -51,7 +51,8 @@ mics_status mics_ckpt_clean(mics_memory *memory, const char *dir);
 
 /* Removes files of earlier saves of a step that its manifest does not list, and the mark that it was
  * passed over if `mark_too`. Failures are warnings. */
-void mics_ckpt_remove_unlisted(const char *folder, const mics_manifest *manifest, bool mark_too);
+void mics_ckpt_remove_unlisted(mics_memory *memory, const char *folder,
+                               const mics_manifest *manifest, bool mark_too);
 
 /* Removes all complete checkpoints but the `keep` saved last and that of `step`, the manifest of
  * each first; marked ones do not count (mics_checkpoint_mark). Steps behind `last` are left alone.

@@ -4,6 +4,7 @@
 // a JSON number loses their low bits in most readers.
 #include "io/checkpoint/manifest.h"
 #include "base/file.h"
+#include "io/checkpoint/store.h"
 #include "mics/log.h"
 #include <float.h>
 #include <inttypes.h>
@@ -463,8 +464,12 @@ static mics_status read_units(mics_memory *memory, const place *root, mics_manif
 mics_status mics_manifest_load(mics_memory *memory, const char *path, mics_manifest *manifest_out)
 {
     mics_manifest manifest = {0};
-    mics_status status = MICS_OK;
-    MICS_TRY_OUT(mics_json_load(memory, path, MAX_TEXT, &manifest.json));
+    char *text = NULL;
+    size_t bytes = 0;
+    MICS_TRY(mics_store_read_whole(memory, path, MAX_TEXT, &text, &bytes));
+    mics_status status = mics_json_parse(memory, path, text, bytes, &manifest.json);
+    mics_free(memory, text);
+    MICS_TRY(status);
     const place root = {manifest.json, mics_json_root(manifest.json), "the manifest"};
     MICS_TRY_OUT(check_version(&root));
     MICS_TRY_OUT(check_tail(path, mics_json_text(manifest.json)));

@@ -8,8 +8,11 @@
 #include "io/checkpoint/catalog.h"
 #include "io/checkpoint/magnitude.h"
 #include "io/checkpoint/manifest.h"
+#include "io/checkpoint/store.h"
+#include "io/remote/download.h"
 #include "mics/core/checkpoint.h"
 #include "mics/log.h"
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,6 +60,22 @@ static mics_status compare_units(const mics_checkpoint *checkpoint)
     return MICS_OK;
 }
 
+// Of a bucket: others read it by a path, so it is kept among the user's caches, under its hash.
+static mics_status keep_tokenizer(mics_checkpoint *checkpoint, const char *text, size_t bytes)
+{
+    mics_memory *memory = checkpoint->memory;
+    char dir[REMOTE_PATH_BYTES], cache[REMOTE_PATH_BYTES];
+    MICS_TRY(remote_cache_of("mics", cache));
+    MICS_TRY(remote_path(dir, "%s/%016" PRIx64, cache, checkpoint->manifest.tokenizer.hash));
+    MICS_TRY(mics_file_make_dirs(memory, dir, NULL));
+    MICS_TRY(mics_file_replace(memory, dir, "tokenizer.json", text, bytes));
+    mics_free(memory, checkpoint->tokenizer_path);
+    checkpoint->tokenizer_path = NULL;
+    MICS_TRY(mics_file_join(memory, dir, "tokenizer.json", &checkpoint->tokenizer_path));
+    checkpoint->meta.tokenizer = checkpoint->tokenizer_path;
+    return MICS_OK;
+}
+
 static mics_status check_tokenizer(mics_checkpoint *checkpoint, const char *folder)
 {
     const mics_manifest_file *file = &checkpoint->manifest.tokenizer;
@@ -68,16 +87,19 @@ static mics_status check_tokenizer(mics_checkpoint *checkpoint, const char *fold
     checkpoint->meta.tokenizer = checkpoint->tokenizer_path;
     char *text = NULL;
     size_t bytes = 0;
-    MICS_TRY(mics_file_read_whole(memory, checkpoint->tokenizer_path, MICS_FILE_MAX_WHOLE, &text,
-                                  &bytes));
+    MICS_TRY(mics_store_read_whole(memory, checkpoint->tokenizer_path, MICS_FILE_MAX_WHOLE, &text,
+                                   &bytes));
     bool same = (int64_t)bytes == file->bytes && XXH3_64bits(text, bytes) == file->hash;
-    mics_free(memory, text);
+    mics_status status = MICS_OK;
     if (!same)
-        return mics_fail(MICS_ERR_FORMAT,
-                         "%s: %zu bytes that differ from the checksum in the "
-                         "manifest; the file is damaged or was edited",
-                         checkpoint->tokenizer_path, bytes);
-    return MICS_OK;
+        status = mics_fail(MICS_ERR_FORMAT,
+                           "%s: %zu bytes that differ from the checksum in the "
+                           "manifest; the file is damaged or was edited",
+                           checkpoint->tokenizer_path, bytes);
+    else if (mics_remote_is_bucket(folder))
+        status = keep_tokenizer(checkpoint, text, bytes);
+    mics_free(memory, text);
+    return status;
 }
 
 static mics_status open_folder(mics_checkpoint *checkpoint, const char *path)

@@ -9,6 +9,7 @@
 #include "io/checkpoint/rank_file.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "io/checkpoint/store.h"
 #include "mics/log.h"
 #include <fcntl.h>
 #include <inttypes.h>
@@ -205,14 +206,23 @@ typedef struct stream {
     int64_t file_bytes;
     const mics_work_listener *listener; // (optional)
     uint64_t *next_hash;
+    remote_s3_upload *upload; // NULL: a file
 } stream;
+
+static mics_status write_at(const stream *out, const void *data, size_t bytes, int64_t offset)
+{
+    return out->upload != NULL ? remote_s3_upload_write(out->upload, data, bytes, offset)
+                               : mics_file_write_at(out->fd, out->path, data, bytes, offset);
+}
 
 // A hint, so that the disk works while we hash; fsync at the end is what counts.
 static void begin_writeback(stream *out)
 {
     if (out->offset - out->started < WRITEBACK_BYTES)
         return;
-    (void)sync_file_range(out->fd, out->started, out->offset - out->started, SYNC_FILE_RANGE_WRITE);
+    if (out->upload == NULL)
+        (void)sync_file_range(out->fd, out->started, out->offset - out->started,
+                              SYNC_FILE_RANGE_WRITE);
     out->started = out->offset;
     if (out->listener != NULL)
         mics_work_tell(out->listener, "saving", out->offset, out->file_bytes);
@@ -226,7 +236,7 @@ static mics_status write_state(stream *out, const float *data, int64_t elems)
         int64_t left = elems - at;
         size_t bytes = (size_t)(left < CHUNK_ELEMS ? left : CHUNK_ELEMS) * 4;
         *out->next_hash++ = XXH3_64bits(data + at, bytes);
-        MICS_TRY(mics_file_write_at(out->fd, out->path, data + at, bytes, out->offset));
+        MICS_TRY(write_at(out, data + at, bytes, out->offset));
         out->offset += (int64_t)bytes;
         begin_writeback(out);
     }
@@ -235,7 +245,8 @@ static mics_status write_state(stream *out, const float *data, int64_t elems)
 
 static mics_status write_data(stream *out, const mics_optimizer_shard *shards, int32_t count)
 {
-    MICS_TRY(mics_file_resize(out->fd, out->path, out->file_bytes));
+    if (out->upload == NULL)
+        MICS_TRY(mics_file_resize(out->fd, out->path, out->file_bytes));
     for (int32_t i = 0; i < count; i++) {
         for (int32_t state = 0; state < shards[i].state_count; state++)
             MICS_TRY(
@@ -253,7 +264,7 @@ static mics_status write_planned(stream *out, layout *plan, mics_rank_file_id id
     out->next_hash = plan->hashes;
     MICS_TRY(write_data(out, shards, count));
     MICS_TRY(compose_header(plan, out->path, id, shards, count));
-    return mics_file_write_at(out->fd, out->path, plan->head.bytes, plan->head.used, 0);
+    return write_at(out, plan->head.bytes, plan->head.used, 0);
 }
 
 mics_status mics_rank_file_write(mics_memory *memory, const char *path, mics_rank_file_id id,
@@ -264,6 +275,12 @@ mics_status mics_rank_file_write(mics_memory *memory, const char *path, mics_ran
     stream out = {.fd = -1, .path = path, .listener = listener};
     mics_status status = MICS_OK;
     MICS_TRY_OUT(plan_layout(memory, path, id, shards, count, &plan));
+    if (mics_remote_is_bucket(path)) {
+        MICS_TRY_OUT(remote_s3_upload_begin(memory, path, plan.file_bytes, (int64_t)plan.head.used,
+                                            &out.upload));
+        status = remote_s3_upload_end(out.upload, write_planned(&out, &plan, id, shards, count));
+        goto out;
+    }
     MICS_TRY_OUT(mics_file_create_new(path, plan.file_bytes, &out.fd));
     status = write_planned(&out, &plan, id, shards, count);
     status = mics_file_close_written(out.fd, path, status);
@@ -298,7 +315,7 @@ out:
 // A read in progress; `scratch` holds a chunk of which only a part is wanted.
 typedef struct reading {
     mics_memory *memory;
-    int fd;
+    mics_store_file file;
     const char *path;
     const mics_rank_shard *shard;
     const mics_rank_state *state;
@@ -306,11 +323,11 @@ typedef struct reading {
 } reading;
 
 // Reads chunk number `chunk` of `elems` elements to `to` and checks it.
-static mics_status read_chunk(const reading *in, int64_t chunk, int64_t elems, void *to)
+static mics_status read_chunk(reading *in, int64_t chunk, int64_t elems, void *to)
 {
     int64_t offset = in->state->data_offset + chunk * MICS_RANK_FILE_CHUNK;
     size_t bytes = (size_t)elems * 4;
-    MICS_TRY(mics_file_read_at(in->fd, in->path, to, bytes, offset));
+    MICS_TRY(mics_store_read(&in->file, to, bytes, offset));
     if (XXH3_64bits(to, bytes) != in->state->hashes[chunk])
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: offset %lld: %zu bytes of unit %s differ from their checksum; the "
@@ -349,11 +366,14 @@ mics_status mics_rank_file_read(mics_memory *memory, const char *path, const mic
 {
     if (begin == end)
         return MICS_OK;
-    int64_t size = 0;
-    reading in = {.memory = memory, .fd = -1, .path = path, .shard = shard, .state = state};
-    MICS_TRY(mics_file_open_read(path, &in.fd, &size));
+    const int64_t first = (begin - shard->begin) / CHUNK_ELEMS * CHUNK_ELEMS;
+    const int64_t ends = (end - shard->begin + CHUNK_ELEMS - 1) / CHUNK_ELEMS * CHUNK_ELEMS;
+    const int64_t elems = shard->end - shard->begin, last = ends < elems ? ends : elems;
+    reading in = {.memory = memory, .path = path, .shard = shard, .state = state};
+    MICS_TRY(mics_store_open(memory, path, state->data_offset + first * 4,
+                             state->data_offset + last * 4, &in.file));
     mics_status status = read_part(&in, begin - shard->begin, end - shard->begin, data_out);
     mics_free(memory, in.scratch);
-    close(in.fd);
+    mics_store_close(&in.file);
     return status;
 }

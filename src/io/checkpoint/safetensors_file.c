@@ -4,6 +4,7 @@
 // Source: https://github.com/huggingface/safetensors, README "Format", version 0.5.
 #include "io/checkpoint/safetensors_file.h"
 #include "base/file.h"
+#include "io/checkpoint/store.h"
 #include "mics/log.h"
 #include <math.h>
 #include <stdbool.h>
@@ -322,12 +323,16 @@ static mics_status read_slots(mics_memory *memory, const opening *in, int32_t nu
 }
 
 // Reads the header's text and parses it.
-static mics_status read_header(mics_memory *memory, const char *path, mics_safetensors_check *check,
+enum { HEADER_WINDOW = 256 << 10 }; // bytes of an object, of which a header is read
+
+static mics_status read_header(mics_store_file *from, mics_safetensors_check *check,
                                mics_safetensors_file *file, opening *in_out)
 {
+    mics_memory *memory = from->memory;
+    const char *path = from->path;
     const int64_t size = file->bytes;
     uint64_t bytes = 0;
-    MICS_TRY(mics_file_read_at(file->fd, path, &bytes, sizeof bytes, 0));
+    MICS_TRY(mics_store_read(from, &bytes, sizeof bytes, 0));
     if (bytes > MICS_SAFETENSORS_MAX_HEADER || (int64_t)bytes > size - MICS_SAFETENSORS_PREFIX)
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: offset 0: a header of %llu bytes in a file of %lld; not a "
@@ -335,8 +340,7 @@ static mics_status read_header(mics_memory *memory, const char *path, mics_safet
                          path, (unsigned long long)bytes, (long long)size);
     char *text = NULL;
     MICS_TRY(MICS_NEW(memory, bytes, &text));
-    mics_status status =
-        mics_file_read_at(file->fd, path, text, (size_t)bytes, MICS_SAFETENSORS_PREFIX);
+    mics_status status = mics_store_read(from, text, (size_t)bytes, MICS_SAFETENSORS_PREFIX);
     if (status == MICS_OK && check != NULL)
         status = check(path, text, (size_t)bytes);
     if (status == MICS_OK)
@@ -353,15 +357,20 @@ mics_status mics_safetensors_file_open(mics_memory *memory, const char *path, in
                                        mics_safetensors_file *file_out)
 {
     mics_safetensors_file file = {.fd = -1};
+    mics_store_file from = {.fd = -1};
     opening in = {0};
     mics_status status = MICS_OK;
     MICS_TRY_OUT(mics_strdup(memory, path, &file.path));
-    MICS_TRY_OUT(mics_file_open_read(path, &file.fd, &file.bytes));
-    MICS_TRY_OUT(read_header(memory, path, check, &file, &in));
+    MICS_TRY_OUT(mics_store_open(memory, path, 0, HEADER_WINDOW, &from));
+    file.bytes = from.bytes;
+    MICS_TRY_OUT(read_header(&from, check, &file, &in));
+    file.fd = from.fd;
+    from.fd = -1;
     MICS_TRY_OUT(read_slots(memory, &in, number, &file));
     *file_out = file;
-    return MICS_OK;
+    file = (mics_safetensors_file){.fd = -1};
 out:
+    mics_store_close(&from);
     mics_safetensors_file_fini(memory, &file);
     return status;
 }

@@ -27,6 +27,7 @@
 #include "io/checkpoint/folder.h"
 #include "io/checkpoint/manifest.h"
 #include "io/checkpoint/rank_file.h"
+#include "io/checkpoint/store.h"
 #include "mics/core/checkpoint.h"
 #include "mics/log.h"
 #include <errno.h>
@@ -45,6 +46,7 @@ struct mics_checkpoint_saving {
     char *folder;       // dir/step-...
     int64_t generation; // -1: not found out yet
     bool committed;     // the manifest's rename was tried
+    int32_t found;      // of a bucket: rank files that are there, those before
     // Rank 0 while it commits:
     mics_manifest manifest; // its arrays are the job's
     mics_ckpt_name *names;  // of the rank files
@@ -109,9 +111,9 @@ static mics_status prepare(save_job *job, const mics_optimizer_shard *shards, in
     MICS_TRY(check_shards(job, shards, count));
     if (job->writer->rank != 0)
         return MICS_OK;
-    MICS_TRY(mics_file_make_dirs(job->memory, job->writer->dir, NULL));
+    MICS_TRY(mics_store_make_dirs(job->memory, job->writer->dir));
     MICS_TRY(mics_ckpt_remove_leftovers(job->memory, job->writer->dir, job->meta->step));
-    return mics_file_make_dirs(job->memory, job->folder, NULL);
+    return mics_store_make_dirs(job->memory, job->folder);
 }
 
 // Beside a damaged manifest lie files of a generation that nobody knows, and rank 0 must not take
@@ -121,7 +123,7 @@ static mics_status generation_beside(mics_memory *memory, const char *path, int6
     enum { FIRST = 1000, MANY = 1000000 };
     char *text = NULL;
     size_t bytes = 0;
-    MICS_TRY(mics_file_read_whole(memory, path, MICS_FILE_MAX_WHOLE, &text, &bytes));
+    MICS_TRY(mics_store_read_whole(memory, path, MICS_FILE_MAX_WHOLE, &text, &bytes));
     *generation_out = FIRST + (int64_t)(XXH3_64bits(text, bytes) % MANY);
     mics_free(memory, text);
     return MICS_OK;
@@ -132,13 +134,11 @@ static mics_status generation_beside(mics_memory *memory, const char *path, int6
 static mics_status read_generation(mics_memory *memory, const char *path, int64_t *generation_out)
 {
     mics_manifest manifest = {0};
+    int64_t bytes = -1;
     *generation_out = 0;
-    if (access(path, F_OK) != 0) {
-        if (errno == ENOENT)
-            return MICS_OK;
-        return mics_fail(mics_status_of_errno(errno), "%s: cannot look at it: %s", path,
-                         strerror(errno));
-    }
+    MICS_TRY(mics_store_length(path, &bytes));
+    if (bytes < 0)
+        return MICS_OK;
     mics_status status = mics_manifest_try_load(memory, path, &manifest);
     if (status == MICS_ERR_FORMAT) {
         mics_log(MICS_LOG_WARNING, "%s: is replaced", path);
@@ -182,6 +182,10 @@ static mics_status write_shards(save_job *job, const mics_optimizer_shard *shard
     MICS_TRY(find_generation(job));
     MICS_TRY_OUT(mics_file_join(job->memory, job->folder,
                                 mics_ckpt_rank_name(writer->rank, job->generation).text, &path));
+    if (mics_remote_is_bucket(path))
+        MICS_TRY_OUT(mics_rank_file_write(job->memory, path, id, shards, count, &writer->listener));
+    if (mics_remote_is_bucket(path))
+        goto out;
     MICS_TRY_OUT(mics_file_join(job->memory, job->folder,
                                 aside_name(writer->rank, job->generation).text, &aside));
     MICS_TRY_OUT(mics_rank_file_write(job->memory, aside, id, shards, count, &writer->listener));
@@ -218,13 +222,15 @@ static mics_status list_files(save_job *job)
 static mics_status check_shared(const save_job *job, int32_t rank)
 {
     char *path = NULL;
-    mics_status status = MICS_OK;
+    int64_t bytes = -1;
     MICS_TRY(mics_file_join(job->memory, job->folder, job->names[rank].text, &path));
-    if (access(path, F_OK) != 0)
-        status = mics_fail(mics_status_of_errno(errno),
-                           "%s: rank %d has written it, but rank 0 does not find it: %s; "
-                           "checkpoints need a file system that all nodes share",
-                           path, (int)rank, strerror(errno));
+    mics_status status = mics_store_length(path, &bytes);
+    if (status == MICS_OK && bytes < 0)
+        status = mics_fail(MICS_ERR_IO,
+                           "%s: rank %d has written it, but rank 0 does not find it; checkpoints "
+                           "need a file system that all nodes share, or a bucket "
+                           "(run.checkpoint_dir)",
+                           path, (int)rank);
     mics_free(job->memory, path);
     return status;
 }
@@ -259,7 +265,7 @@ static mics_status store_tokenizer_text(save_job *job, const char *text, size_t 
     job->tokenizer_name = mics_ckpt_tokenizer_name(job->generation);
     job->manifest.tokenizer =
         (mics_manifest_file){job->tokenizer_name.text, (int64_t)bytes, XXH3_64bits(text, bytes)};
-    return mics_file_replace(job->memory, job->folder, job->tokenizer_name.text, text, bytes);
+    return mics_store_replace(job->memory, job->folder, job->tokenizer_name.text, text, bytes);
 }
 
 static mics_status store_tokenizer(save_job *job)
@@ -283,6 +289,10 @@ static mics_status rename_manifest(save_job *job, const mics_text *text)
 {
     mics_memory *memory = job->memory;
     mics_manifest check = {0};
+    if (mics_remote_is_bucket(job->folder)) {
+        job->committed = true;
+        return mics_store_replace(memory, job->folder, MICS_MANIFEST_NAME, text->bytes, text->used);
+    }
     mics_file_aside aside = {0};
     char *target = NULL;
     int fd = -1;
@@ -318,10 +328,10 @@ static mics_status store_name(mics_memory *memory, const char *dir, const char *
     mics_text_printf(&text, "%s\n", mics_ckpt_step_name(step).text);
     mics_status status = mics_text_status(&text);
     if (status == MICS_OK)
-        status = mics_file_replace(memory, dir, name, text.bytes, text.used);
+        status = mics_store_replace(memory, dir, name, text.bytes, text.used);
     mics_text_fini(&text);
     MICS_TRY(status);
-    return mics_file_sync_dir(dir);
+    return mics_store_sync_dir(dir);
 }
 
 mics_status mics_checkpoint_name_best(mics_memory *memory, const char *dir, int64_t step)
@@ -330,11 +340,7 @@ mics_status mics_checkpoint_name_best(mics_memory *memory, const char *dir, int6
     if (step >= 0)
         return store_name(memory, dir, MICS_BEST_NAME, step);
     MICS_TRY(mics_file_join(memory, dir, MICS_BEST_NAME, &path));
-    const bool gone = unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR;
-    const int cause = errno;
-    const mics_status status = gone ? MICS_OK
-                                    : mics_fail(mics_status_of_errno(cause),
-                                                "%s: cannot be removed: %s", path, strerror(cause));
+    const mics_status status = mics_store_remove(path);
     mics_free(memory, path);
     return status;
 }
@@ -344,7 +350,7 @@ static void tidy(const save_job *job)
 {
     const mics_checkpoint_writer *writer = job->writer;
     bool before = mics_log_demote(true);
-    mics_ckpt_remove_unlisted(job->folder, &job->manifest, true);
+    mics_ckpt_remove_unlisted(job->memory, job->folder, &job->manifest, true);
     if (writer->keep > 0 && mics_ckpt_prune(job->memory, writer->dir, writer->keep, job->meta->step,
                                             INT64_MAX) != MICS_OK)
         mics_log(MICS_LOG_WARNING, "%s: old checkpoints were not removed", writer->dir);
@@ -357,11 +363,11 @@ static mics_status commit(save_job *job)
         return MICS_OK;
     MICS_TRY(describe(job));
     MICS_TRY(store_tokenizer(job));
-    MICS_TRY(mics_file_replace(job->memory, job->folder, "config.json", job->meta->model_json,
-                               strlen(job->meta->model_json)));
-    MICS_TRY(mics_file_sync_dir(job->folder));
+    MICS_TRY(mics_store_replace(job->memory, job->folder, "config.json", job->meta->model_json,
+                                strlen(job->meta->model_json)));
+    MICS_TRY(mics_store_sync_dir(job->folder));
     MICS_TRY(store_manifest(job));
-    MICS_TRY(mics_file_sync_dir(job->folder));
+    MICS_TRY(mics_store_sync_dir(job->folder));
     MICS_TRY(store_name(job->memory, job->writer->dir, MICS_LATEST_NAME, job->meta->step));
     tidy(job);
     return MICS_OK;
@@ -372,7 +378,9 @@ static void discard_file(const save_job *job, const char *name)
     char *path = NULL;
     if (mics_file_join(job->memory, job->folder, name, &path) != MICS_OK)
         return;
-    unlink(path);
+    const bool muted = mics_log_mute(true);
+    (void)mics_store_remove(path);
+    mics_log_mute(muted);
     mics_free(job->memory, path);
 }
 
@@ -447,7 +455,7 @@ mics_status mics_checkpoint_save_open(mics_memory *memory, const mics_checkpoint
     job_settle(job);
     mics_status status = init(job);
     if (status == MICS_OK)
-        status = mics_file_make_dirs(memory, job->folder, NULL);
+        status = mics_store_make_dirs(memory, job->folder);
     if (status == MICS_OK) {
         *saving_out = job;
         return MICS_OK;
@@ -464,9 +472,30 @@ mics_status mics_checkpoint_save_write(mics_checkpoint_saving *saving,
     return write_shards(saving, shards, count);
 }
 
-// Opened, the folder is read anew over a network: a client may remember that a file was missing.
-bool mics_checkpoint_save_is_written(const mics_checkpoint_saving *saving)
+// Those found once are not asked for again.
+static bool has_objects(mics_checkpoint_saving *saving)
 {
+    const bool muted = mics_log_mute(true);
+    char *path = NULL;
+    int64_t bytes = 0;
+    while (bytes >= 0 && saving->found < saving->writer->writers &&
+           mics_file_join(saving->memory, saving->folder,
+                          mics_ckpt_rank_name(saving->found, saving->generation).text,
+                          &path) == MICS_OK) {
+        if (mics_store_length(path, &bytes) != MICS_OK)
+            bytes = -1;
+        saving->found += bytes >= 0;
+        mics_free(saving->memory, path);
+    }
+    mics_log_mute(muted);
+    return saving->found == saving->writer->writers;
+}
+
+// Opened, the folder is read anew over a network: a client may remember that a file was missing.
+bool mics_checkpoint_save_is_written(mics_checkpoint_saving *saving)
+{
+    if (mics_remote_is_bucket(saving->folder))
+        return saving->generation >= 0 && has_objects(saving);
     const int fd = open(saving->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool all = fd >= 0 && saving->generation >= 0;
     for (int32_t i = 0; all && i < saving->writer->writers; i++)
@@ -493,7 +522,7 @@ bool mics_checkpoint_save_is_committed(const mics_checkpoint_saving *saving)
     mics_status status =
         mics_file_join(saving->memory, saving->writer->dir, MICS_LATEST_NAME, &path);
     if (status == MICS_OK)
-        status = mics_file_read_whole(saving->memory, path, MAX_BYTES, &latest, &bytes);
+        status = mics_store_read_whole(saving->memory, path, MAX_BYTES, &latest, &bytes);
     if (status == MICS_OK && (strncmp(latest, name.text, strlen(name.text)) != 0))
         status = MICS_ERR_IO; // it names another step
     if (status == MICS_OK)

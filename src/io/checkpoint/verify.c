@@ -9,6 +9,7 @@
 #include "io/checkpoint/magnitude.h"
 #include "io/checkpoint/manifest.h"
 #include "io/checkpoint/rank_file.h"
+#include "io/checkpoint/store.h"
 #include "mics/core/checkpoint.h"
 #include "mics/log.h"
 #include <inttypes.h>
@@ -69,7 +70,7 @@ static mics_status verify_text(verifier *v, const char *name, const char *text, 
     char *path = NULL, *read = NULL;
     size_t got = 0;
     MICS_TRY(mics_file_join(v->memory, v->folder, name, &path));
-    mics_status status = mics_file_read_whole(v->memory, path, MICS_FILE_MAX_WHOLE, &read, &got);
+    mics_status status = mics_store_read_whole(v->memory, path, MICS_FILE_MAX_WHOLE, &read, &got);
     if (status == MICS_OK) {
         v->found.bytes += (int64_t)got;
         v->found.files++;
@@ -125,17 +126,16 @@ static void end_damage(verifier *v, const char *path, const mics_rank_shard *sha
 // One file that is being read.
 typedef struct walk {
     const char *path;
-    int fd;
-    int64_t file_bytes;
+    mics_store_file file;
 } walk;
 
 static void report_progress(const verifier *v, const walk *in, int64_t done)
 {
     if (v->listener->progress != NULL)
-        v->listener->progress(v->listener->ctx, in->path, done, in->file_bytes);
+        v->listener->progress(v->listener->ctx, in->path, done, in->file.bytes);
 }
 
-static mics_status verify_state(verifier *v, const walk *in, const mics_rank_shard *shard,
+static mics_status verify_state(verifier *v, walk *in, const mics_rank_shard *shard,
                                 const mics_rank_state *state)
 {
     const int64_t elems = shard->end - shard->begin, step = MICS_RANK_FILE_CHUNK / 4;
@@ -148,7 +148,7 @@ static mics_status verify_state(verifier *v, const walk *in, const mics_rank_sha
     for (int64_t at = 0; at < elems; at += step) {
         const int64_t count = elems - at < step ? elems - at : step;
         const int64_t offset = state->data_offset + 4 * at;
-        MICS_TRY(mics_file_read_at(in->fd, in->path, v->chunk, (size_t)count * 4, offset));
+        MICS_TRY(mics_store_read(&in->file, v->chunk, (size_t)count * 4, offset));
         if (XXH3_64bits(v->chunk, (size_t)count * 4) != state->hashes[at / step]) {
             bad.first = bad.chunks == 0 ? offset : bad.first;
             bad.end = offset + 4 * count;
@@ -175,16 +175,17 @@ static mics_status verify_state(verifier *v, const walk *in, const mics_rank_sha
 
 static mics_status verify_data(verifier *v, const mics_rank_file *file)
 {
-    walk in = {.path = file->path, .fd = -1};
+    walk in = {.path = file->path};
     mics_status status = MICS_OK;
-    MICS_TRY(mics_file_open_read(file->path, &in.fd, &in.file_bytes));
+    const int64_t begin = file->count > 0 ? file->states[0].data_offset : 0;
+    MICS_TRY(mics_store_open(v->memory, file->path, begin, file->file_bytes, &in.file));
     for (int32_t i = 0; i < file->count; i++) {
         const mics_rank_shard *shard = &file->shards[i];
         for (int32_t s = 0; s < shard->state_count; s++)
             MICS_TRY_OUT(verify_state(v, &in, shard, &shard->states[s]));
     }
 out:
-    close(in.fd);
+    mics_store_close(&in.file);
     return status;
 }
 

@@ -30,6 +30,7 @@ enum {
     CURL_CONNECTTIMEOUT = 78,
     CURL_NOSIGNAL = 99,
     CURL_PROTOCOLS = 181,
+    CURL_UPLOAD_BUFFERSIZE = 280,
     CURL_REDIR_PROTOCOLS = 182,
     CURL_WRITEFUNCTION = 20011,
     CURL_HEADERFUNCTION = 20079,
@@ -39,6 +40,7 @@ enum {
 };
 enum { ATTEMPTS = 5, FIRST_WAIT_MS = 200 };
 static const long CONNECT_S = 30, SILENT_S = 60, HTTP_AND_HTTPS = 3, HTTPS = 2;
+static const long UPLOAD_BUFFER_BYTES = 1 << 20;
 
 typedef struct curl_list { // struct curl_slist
     const char *text;
@@ -204,6 +206,7 @@ static void set_options(remote_http *http, const char *range, const curl_list *h
     SET(CURL_POSTFIELDSIZE_LARGE, (long long)request->body_bytes);
     if (request->body != NULL)
         SET(CURL_POSTFIELDS, request->body);
+    SET(CURL_UPLOAD_BUFFERSIZE, UPLOAD_BUFFER_BYTES);
     SET(CURL_NOSIGNAL, 1L);
     SET(CURL_FOLLOWLOCATION, 1L);
     SET(CURL_PROTOCOLS, plain ? HTTP_AND_HTTPS : HTTPS);

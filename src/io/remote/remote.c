@@ -148,6 +148,9 @@ mics_status mics_remote_fetch(mics_memory *memory, const char *url, mics_remote_
     for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
         if (strlen(schemes[i].name) == bytes && strncmp(url, schemes[i].name, bytes) == 0)
             return schemes[i].fetch(memory, url, want, path_out);
-    return mics_fail(MICS_ERR_UNSUPPORTED, "%.*s://: is not read; hf:// and https:// are",
-                     (int)bytes, url);
+    return mics_fail(MICS_ERR_UNSUPPORTED, "%.*s://: is not read; hf:// and https:// are%s",
+                     (int)bytes, url,
+                     mics_remote_is_bucket(url) ? " (an object by its signed URL), and checkpoints "
+                                                  "by run.checkpoint_dir and --resume"
+                                                : "");
 }

@@ -19,6 +19,9 @@ typedef enum mics_remote_want {
 /* Whether a path names something remote: it begins with a scheme and "://". Pure. */
 bool mics_remote_is(const char *path);
 
+/* Whether a path names an object of a bucket, or a prefix of some: s3://BUCKET/KEY. Pure. */
+bool mics_remote_is_bucket(const char *path);
+
 /* Downloads what is not in the cache yet. Processes of several ranks may call this at once: one of
  * those that share a cache downloads, the others wait for it.
  *

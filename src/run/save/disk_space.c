@@ -4,6 +4,7 @@
 #include "disk_space.h"
 #include "base/file.h"
 #include "base/size.h"
+#include "io/remote/remote.h"
 #include "mics/log.h"
 #include <dirent.h>
 #include <fcntl.h>
@@ -80,7 +81,8 @@ void run_disk_space_warn(const mics_job *job)
     const mics_run *run = job->run;
     char each[32], all[32], there[32], advice[96] = "";
     int64_t kept_bytes = 0, free_bytes = 0;
-    if (job->world->first != 0 || !mics_file_free_bytes(run->out, &free_bytes))
+    if (job->world->first != 0 || mics_remote_is_bucket(job->checkpoints_dir) ||
+        !mics_file_free_bytes(run->out, &free_bytes))
         return;
     const int64_t kept = find_kept(job->checkpoints_dir, &kept_bytes), count = planned(job, kept),
                   of_one = run_disk_space_needed(job), fits = (free_bytes + kept_bytes) / of_one;

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "config/config.h"
+#include "io/remote/remote.h"
 #include "islands.h"
 #include "mics/log.h"
 #include "newest.h"
@@ -315,6 +316,10 @@ static mics_status check_same_run(mics_job *job)
 // Whether the folder at `path` lies directly in `dir`.
 static bool lies_in(const char *path, const char *dir)
 {
+    const size_t bytes = strlen(dir);
+    if (mics_remote_is_bucket(path) || mics_remote_is_bucket(dir))
+        return strncmp(path, dir, bytes) == 0 && path[bytes] == '/' &&
+               strchr(path + bytes + 1, '/') == NULL;
     char *a = realpath(path, NULL), *b = realpath(dir, NULL);
     char *slash = a != NULL ? strrchr(a, '/') : NULL;
     if (slash != NULL)
@@ -378,11 +383,23 @@ static mics_status open_chosen(mics_job *job, const char *resume)
     return opened;
 }
 
+// A state in quarantine lies where all nodes find it, as checkpoints do.
+static mics_status name_dirs(mics_job *job)
+{
+    const mics_run *run = job->run;
+    const char *bucket = run->checkpoint_dir;
+    if (strcmp(bucket, "none") == 0) {
+        MICS_TRY(mics_file_join(job->memory, run->out, "checkpoints", &job->checkpoints_dir));
+        return mics_file_join(job->memory, run->out, "aside", &job->quarantine_dir);
+    }
+    MICS_TRY(mics_strdup(job->memory, bucket, &job->checkpoints_dir));
+    return mics_file_join(job->memory, bucket, "quarantine", &job->quarantine_dir);
+}
+
 mics_status run_job_find_checkpoint(mics_job *job, const char *resume)
 {
     const bool newest = strcmp(resume, "auto") == 0;
-    MICS_TRY(mics_file_join(job->memory, job->run->out, "checkpoints", &job->checkpoints_dir));
-    MICS_TRY(mics_file_join(job->memory, job->run->out, "aside", &job->quarantine_dir));
+    MICS_TRY(name_dirs(job));
     MICS_TRY(newest ? run_job_open_newest(job) : open_chosen(job, resume));
     if (job->checkpoint == NULL)
         return MICS_OK;

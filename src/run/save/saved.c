@@ -8,6 +8,7 @@
 #include "base/size.h"
 #include "base/text.h"
 #include "import.h"
+#include "io/checkpoint/store.h"
 #include "mics/core/device.h"
 #include "mics/log.h"
 #include "model/from_config.h"
@@ -28,7 +29,7 @@ static mics_status has(mics_memory *memory, const char *path, const char *name, 
 {
     char *joined = NULL;
     MICS_TRY(mics_file_join(memory, path, name, &joined));
-    *has_out = mics_file_is_there(joined);
+    *has_out = mics_store_is_there(joined);
     mics_free(memory, joined);
     return MICS_OK;
 }
@@ -36,7 +37,9 @@ static mics_status has(mics_memory *memory, const char *path, const char *name, 
 // A step's folder or a run's, whatever else was put there.
 static mics_status is_run(mics_memory *memory, const char *path, bool *is_out)
 {
-    MICS_TRY(has(memory, path, "manifest.json", is_out));
+    *is_out = mics_remote_is_bucket(path); // models of buckets are downloaded before
+    if (!*is_out)
+        MICS_TRY(has(memory, path, "manifest.json", is_out));
     return *is_out ? MICS_OK : has(memory, path, "checkpoints", is_out);
 }
 
@@ -55,9 +58,10 @@ static mics_status find_named(mics_memory *memory, const char *path, char **fold
     size_t bytes = 0;
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
     struct stat facts;
-    if (!is_name_file(path) || stat(path, &facts) != 0 || !S_ISREG(facts.st_mode))
+    const bool bucket = mics_remote_is_bucket(path);
+    if (!is_name_file(path) || (!bucket && (stat(path, &facts) != 0 || !S_ISREG(facts.st_mode))))
         return MICS_OK;
-    MICS_TRY(mics_file_read_whole(memory, path, 64, &text, &bytes));
+    MICS_TRY(mics_store_read_whole(memory, path, 64, &text, &bytes));
     text[strcspn(text, "\n")] = '\0';
     mics_status status = MICS_OK;
     if (strncmp(text, "step-", 5) != 0 || !mics_file_plain_name(text))
@@ -75,7 +79,7 @@ mics_status run_checkpoint_find(mics_memory *memory, const char *path, char **fo
 {
     bool is_checkpoint = false, has_checkpoints = false;
     char *dir = NULL, *found = NULL;
-    if (access(path, F_OK) != 0)
+    if (!mics_remote_is_bucket(path) && access(path, F_OK) != 0)
         return mics_fail(mics_status_of_errno(errno), "%s: %s", path, strerror(errno));
     MICS_TRY(find_named(memory, path, &found));
     if (found != NULL) {

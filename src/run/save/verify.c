@@ -3,6 +3,7 @@
 // Verifying what a run has stored.
 #include "base/file.h"
 #include "base/json.h"
+#include "io/checkpoint/store.h"
 #include "mics/log.h"
 #include "mics/report.h"
 #include "mics/run.h"
@@ -101,12 +102,12 @@ static mics_status verify_latest(verification *v, const char *dir, const int64_t
     char *path = NULL, *text = NULL, name[32];
     size_t bytes = 0;
     MICS_TRY(mics_file_join(v->memory, dir, "latest", &path));
-    if (!mics_file_is_there(path)) {
+    if (!mics_store_is_there(path)) {
         mics_free(v->memory, path);
         return MICS_OK;
     }
     const bool before = mics_log_mute(true);
-    const mics_status status = mics_file_read_whole(v->memory, path, MAX_LATEST, &text, &bytes);
+    const mics_status status = mics_store_read_whole(v->memory, path, MAX_LATEST, &text, &bytes);
     mics_log_mute(before);
     bool names = false;
     for (int32_t i = 0; status == MICS_OK && i < count; i++) {
@@ -187,16 +188,17 @@ static bool holds(const char *dir, const char *name)
 {
     char path[4096];
     return snprintf(path, sizeof path, "%s/%s", dir, name) < (int)sizeof path &&
-           mics_file_is_there(path);
+           mics_store_is_there(path);
 }
 
 static mics_status verify_path(verification *v, const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
     struct stat info;
-    if (stat(path, &info) != 0)
+    const bool bucket = mics_remote_is_bucket(path);
+    if (!bucket && stat(path, &info) != 0)
         return mics_fail(mics_status_of_errno(errno), "%s: %s", path, strerror(errno));
-    if (!S_ISDIR(info.st_mode))
+    if (!bucket && !S_ISDIR(info.st_mode))
         return mics_fail(MICS_ERR_INVALID,
                          "%s: is no folder; give that of a run, or a step's in its checkpoints/",
                          path);
