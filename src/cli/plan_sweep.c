@@ -44,7 +44,7 @@ static void print_best(printer *r, const mics_plan_entry *best)
     PRINTER_ROW(r, CELL_SHOWN(-19, "best plan", "%s ", cli_plan_short_name(best).text),
                 CELL_SHOWN(-13, "micro-batch", "%s ", cli_plan_batch(&best->choice).text),
                 CELL_SHOWN(9, "a step ", "%s ", cli_plan_duration(best->step_us * 1e-6).text),
-                CELL_SHOWN(9, "tokens/s", "%s", cli_plan_rate(best->tokens_per_s).text));
+                CELL_SHOWN(8, "tokens/s", "%s", cli_plan_rate(best->tokens_per_s).text));
 }
 
 static void print_cost(printer *r, const table *t, const mics_plan_point *point)
@@ -56,8 +56,8 @@ static void print_cost(printer *r, const table *t, const mics_plan_point *point)
     cli_plan_cost(r, &offer);
     if (t->whole)
         PRINTER_ROW(
-            r, CELL_SHOWN(11, "time", "%s", cli_plan_duration(offer.days.typical * 86400).text),
-            CELL_SHOWN(13, "USD ", "%s%c", usd > 0 ? cli_plan_figure(usd).text : "-",
+            r, CELL_SHOWN(10, "time", "%s", cli_plan_duration(offer.days.typical * 86400).text),
+            CELL_SHOWN(12, "USD ", "%s%c", usd > 0 ? cli_plan_figure(usd).text : "-",
                        offer.meets ? ' ' : '!'));
 }
 
@@ -71,7 +71,7 @@ static void print_point(printer *r, const table *t, const mics_plan_point *point
         cell_column(cell_int(over_params ? "params" : "size", point->size), 6,
                     over_params ? "P " : "nodes ", "%d ", (int)point->size),
         cell_int("nodes", point->nodes),
-        cell_column(cell_int("ranks", point->ranks), 8, "ranks  ", "%d  ", (int)point->ranks),
+        cell_column(cell_int("ranks", point->ranks), 7, "ranks  ", "%d  ", (int)point->ranks),
         cell_int("global_batch", point->global_batch), cell_name("note", point->note));
     if (r->json)
         write_curves(r, t, point);

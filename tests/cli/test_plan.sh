@@ -243,6 +243,12 @@ once || {
     [ -n "$(steps all_json.out p5.48xlarge)" ] || fail "no time of p5"
     [ "$(steps all_json.out p5.48xlarge)" = "$(steps one_json.out p5.48xlarge)" ] || fail "the table is not the plan"
     [ "$(steps sweep_json.out '"plan"')" = "$(steps one_json.out p5.48xlarge)" ] || fail "the sweep is not the plan"
+    # Also where host memory holds activations of the best plan.
+    hosted="$golden/../../configs/bert-10b.json --cluster g5.48xlarge"
+    run 0 one_json "$mics" plan ${hosted}:8 --set train_batch_size=8192 --top 1 --json
+    run 0 sweep_json "$mics" plan $hosted --set train_batch_size=8192 --sweep nodes=8 --json
+    contains one_json.out '"offload_units": '
+    [ "$(steps sweep_json.out '"plan"')" = "$(steps one_json.out g5.48xlarge)" ] || fail "the sweep is not the plan"
     run 0 short "$mics" plan plan.json --cluster all:2 --planning-seconds 0.000001
     [ "$(grep -c 'the time for planning was over' short.out)" = "$((machines - 1))" ] || fail "planned without time"
     run 0 sizes "$mics" plan plan.json --cluster all --tokens 300e9 --days 10 --top 1 --planning-seconds 0.000001
