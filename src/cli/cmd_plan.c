@@ -32,12 +32,17 @@ static const int64_t max_goal = 1000000000000000000;
 
 #define AT(member) offsetof(plan_options, member)
 static const cli_option flags[] = {
-    {"cluster", CLI_EACH, "NAME:N", "cluster and its nodes, or FILE[:N]; several are compared",
+    {"cluster", CLI_EACH, "NAME:N",
+     "cluster and its nodes, FILE[:N], or all[:N], the catalogue; several are compared",
      AT(clusters), 0, 0},
     {"tokens", CLI_LARGE, "N", "tokens to train, as 300e9 or 15T: days and price", AT(goal.tokens),
      1, max_goal},
     {"days", CLI_POSITIVE, "D", "time there is", AT(goal.days), 0, max_goal},
     {"budget", CLI_POSITIVE, "USD", "money there is", AT(goal.usd), 0, max_goal},
+    {"price", CLI_TEXT, "KIND",
+     "on-demand, reserved or marketplace; default: the first that is known", AT(spec.price), 0, 0},
+    {"planning-seconds", CLI_POSITIVE, "S", "of several clusters; default 300", AT(spec.planning_s),
+     0, 1000000},
     {"failures-per-node-day", CLI_REAL, "X", "of a node; default: as published", AT(failures), 0,
      10000},
     {"checkpoint-bandwidth", CLI_POSITIVE, "GB/S", "of a node, to the disk of checkpoints",
@@ -162,7 +167,7 @@ static bool is_several(const plan_options *options)
 {
     const mics_plan_goal *goal = &options->goal;
     const bool chooses = goal->tokens > 0 && (goal->days > 0 || goal->usd > 0);
-    return options->clusters.count > 1 ||
+    return options->clusters.count > 1 || mics_plan_is_all(options->clusters.items[0]) ||
            (chooses && options->sweep == NULL && strchr(options->clusters.items[0], ':') == NULL);
 }
 
@@ -181,7 +186,7 @@ static mics_status check_losses(const plan_options *options)
 static mics_status check_spot(const mics_plan *plan, const plan_options *options)
 {
     if (options->preemptions < 0 || options->goal.losses.spot_usd_per_node_hour > 0 ||
-        plan->cluster.spot_usd_per_node_hour > 0)
+        plan->cluster.prices[MICS_PRICE_SPOT] > 0)
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID,
                      "--preemptions-per-node-day is of spot nodes, and %s has no price of them; "
@@ -227,8 +232,12 @@ static mics_status plan(cli_call *call, plan_options *options, mics_progress **w
 
 static mics_status run_plan(cli_call *call)
 {
-    plan_options options = {
-        .top = 5, .reserve_gib = -1, .failures = -1, .restart_s = -1, .preemptions = -1};
+    plan_options options = {.spec.planning_s = 300,
+                            .top = 5,
+                            .reserve_gib = -1,
+                            .failures = -1,
+                            .restart_s = -1,
+                            .preemptions = -1};
     MICS_TRY(cli_parse(call, &options));
     MICS_TRY(check_losses(&options));
     take_losses(&options);
@@ -237,7 +246,7 @@ static mics_status run_plan(cli_call *call)
         if (call->arguments.count > 0)
             return mics_fail(MICS_ERR_INVALID, "--list prints the whole catalogue; remove %s",
                              call->arguments.items[0]);
-        return cli_plan_list(&report, call->memory);
+        return cli_plan_list(&report);
     }
     mics_progress *work = NULL;
     const mics_status status = plan(call, &options, &work);

@@ -338,8 +338,7 @@ static const char footnotes_end[] =
     "MFU counts 6 FLOPs a token and parameter of GEMMs, and 6 x layers x length x hidden size for "
     "causal attention,\n"
     "without recomputation (PaLM, appendix B).\n"
-    "Prices are the cluster file's, or the catalogue's, on demand. docs/plan.md says what is "
-    "modelled, and what is not.\n";
+    "docs/plan.md says what is modelled, and what is not.\n";
 
 static void print_answer(printer *r, const mics_plan *plan, const mics_plan_found *found,
                          const mics_plan_goal *goal)
@@ -349,7 +348,8 @@ static void print_answer(printer *r, const mics_plan *plan, const mics_plan_foun
     const mics_plan_entry *faster = mics_plan_faster_baseline(found);
     if (faster != NULL)
         snprintf(offer.faster, sizeof offer.faster, "%s", faster->name);
-    cli_plan_answer(r, &offer, goal, "", offer.faster, faster != NULL ? faster->step_us : 0);
+    offer.faster_us = faster != NULL ? faster->step_us : 0;
+    cli_plan_answer(r, &offer, goal, "");
     cli_plan_offer(r, "answer", &offer);
 }
 
@@ -378,8 +378,8 @@ static void print_replicas(const printer *r, const mics_plan_found *found)
     const double more_us = twice->step_us - best->step_us;
     short_text cost = {"nothing that keeps them twice fits"};
     if (found->has_twice)
-        cost = text_of("%s, %+.4g ms a step (%+.2g %%)", twice->name, more_us * 1e-3,
-                       100 * more_us / best->step_us);
+        cost = text_of("%s, %c%s a step (%+.3g %%)", twice->name, more_us < 0 ? '-' : '+',
+                       cli_plan_duration(fabs(more_us) * 1e-6).text, 100 * more_us / best->step_us);
     printer_text(r, "\n");
     printer_wrapped(r, 0,
                     "%s keeps masters and moments once, so they cannot be compared or repaired. "

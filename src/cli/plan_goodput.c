@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What mics plan says of failures, checkpoints and spot nodes.
 #include "cli/plan_offer.h"
+#include "cli/plan_words.h"
 #include "plan.h"
 #include <math.h>
 #include <string.h>
@@ -10,18 +11,6 @@
 static short_text percent(double share)
 {
     return text_of(share > 0.99 ? "%.4g" : "%.3g", share * 100);
-}
-
-static short_text duration(double s)
-{
-    static const struct {
-        double s;
-        const char *unit;
-    } units[] = {{86400, "days"}, {3600, "h"}, {60, "min"}, {1, "s"}};
-    int i = 0;
-    while (i < 3 && s < 1.5 * units[i].s)
-        i++;
-    return text_of("%.3g %s", s / units[i].s, units[i].unit);
 }
 
 // A number that is known where it is above 0.
@@ -35,45 +24,29 @@ static const char *key_of(mics_plan_saving saving)
     return saving == MICS_PLAN_SAVE_MEMORY ? "run.memory_checkpoint_every" : "run.checkpoint_every";
 }
 
+// The share of the time that is lost, what that assumes, and the best interval.
 static void print_failures(printer *r, const mics_plan_offer *offer)
 {
     const mics_plan_goodput *g = &offer->goodput;
-    const short_text low = percent(g->goodput.low), high = percent(g->goodput.high);
-    printer_text(r, "Goodput %s %%", percent(g->goodput.typical).text);
+    const mics_goodput *best = &g->saves[g->saving].best;
+    const short_text low = percent(1 - g->goodput.high), high = percent(1 - g->goodput.low);
+    short_text range = {""}, saves = {""};
     if (strcmp(low.text, high.text) != 0)
-        printer_text(r, " (%s to %s)", low.text, high.text);
-    if (g->failure_hours == 0)
-        printer_text(r, ": no failures are expected.\n");
-    else
-        printer_text(r, ": a failure every %s on %d node%s (%s: %.3g a node and day).\n",
-                     duration(g->failure_hours * 3600).text, (int)offer->nodes,
-                     text_plural(offer->nodes), g->failures_source, g->failures_per_node_day);
+        range = text_of(" (%s to %s)", low.text, high.text);
+    if (g->failure_hours > 0)
+        saves = text_of(", one in %s, and a save every %s (%s %lld)",
+                        cli_plan_duration(g->failure_hours * 3600).text,
+                        cli_plan_duration(best->interval_s).text, key_of(g->saving),
+                        (long long)best->steps);
+    printer_wrapped(r, 0,
+                    "Failures and checkpoints take %s %% of the time%s on %d node%s: %.3g failures "
+                    "a node and day (%s)%s.",
+                    percent(1 - g->goodput.typical).text, range.text, (int)offer->nodes,
+                    text_plural(offer->nodes), g->failures_per_node_day, g->failures_source,
+                    saves.text);
     PRINTER_OBJECT(r, "goodput", cell_number("typical", g->goodput.typical),
                    cell_number("low", g->goodput.low), cell_number("high", g->goodput.high),
                    cell_number("simulated", known(g->simulated)));
-}
-
-// The best way to save, and what the others would leave.
-static void print_saves(const printer *r, const mics_plan_goodput *g)
-{
-    const mics_goodput *best = &g->saves[g->saving].best;
-    const bool in_memory = g->saving == MICS_PLAN_SAVE_MEMORY;
-    const mics_plan_saves *other =
-        &g->saves[in_memory ? MICS_PLAN_SAVE_BEHIND : MICS_PLAN_SAVE_MEMORY];
-    if (g->failure_hours == 0)
-        return;
-    printer_text(r,
-                 "Saves every %s (%s %lld) take %s %%, restarts %s %%, lost work %s %%.\n"
-                 "Goodput with ",
-                 duration(best->interval_s).text, key_of(g->saving), (long long)best->steps,
-                 percent(best->saving).text, percent(best->restarting).text,
-                 percent(best->redone).text);
-    if (other->possible)
-        printer_text(r, "%s: %s %%; with ",
-                     in_memory ? "checkpoints alone" : "copies in node memory",
-                     percent(other->best.goodput).text);
-    printer_text(r, "saves that training waits for: %s %%.\n",
-                 percent(g->saves[MICS_PLAN_SAVE_WAITING].best.goodput).text);
 }
 
 static void write_saves(printer *r, const char *key, const mics_plan_saves *saves)
@@ -97,8 +70,9 @@ static void print_spot_nodes(const printer *r, const mics_plan_goodput *g)
         goodput = text_of(", %.3g preemptions a node and day: goodput %s %%",
                           g->preemptions_per_node_day, percent(g->spot.goodput).text);
     if (g->spot.steps > 0)
-        saves = text_of(" with saves every %s (%s %lld)", duration(g->spot.interval_s).text,
-                        key_of(g->saving), (long long)g->spot.steps);
+        saves =
+            text_of(" with saves every %s (%s %lld)", cli_plan_duration(g->spot.interval_s).text,
+                    key_of(g->saving), (long long)g->spot.steps);
     if (g->spot_price_ratio > 0)
         price = text_of(", %s %% of the price", percent(g->spot_price_ratio).text);
     if (g->break_even > 0)
@@ -109,7 +83,7 @@ static void print_spot_nodes(const printer *r, const mics_plan_goodput *g)
                     goodput.text, saves.text, price.text, until.text);
     printer_text(r, "%s %s of the %s that notice and run.grace_s leave: %s.\n",
                  g->spot_waits_step ? "A step and a save take" : "A save takes",
-                 duration(g->spot_save_s).text, duration(g->spot_notice_s).text,
+                 cli_plan_duration(g->spot_save_s).text, cli_plan_duration(g->spot_notice_s).text,
                  g->spot_saves_in_time ? "no work is lost" : "each preemption is as a failure");
 }
 
@@ -137,10 +111,9 @@ void cli_plan_goodput(printer *r, const mics_plan_offer *offer)
 {
     const mics_plan_goodput *g = &offer->goodput;
     print_failures(r, offer);
-    print_saves(r, g);
     if (g->file.steps > 0)
         printer_text(r, "The run file's %s %lld is every %s: goodput %s %%.\n", key_of(g->saving),
-                     (long long)g->file.steps, duration(g->file.interval_s).text,
+                     (long long)g->file.steps, cli_plan_duration(g->file.interval_s).text,
                      percent(g->file.goodput).text);
     printer_open(r, "losses", '{', false);
     PRINTER_ROW(r, cell_number("failures_per_node_day", g->failures_per_node_day),

@@ -8,7 +8,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { NOTE_COLUMN = 38 };
+enum { NOTE_COLUMN = 37 };
+
+static const double day_s = 86400;
 
 // ---- the answer ----
 
@@ -22,27 +24,23 @@ static short_text range_text(const mics_plan_range *range)
 // Time and money of all tokens.
 static short_text whole_text(const mics_plan_offer *offer)
 {
-    const mics_plan_range *tokens = &offer->tokens;
+    const mics_plan_range *tokens = &offer->tokens, *days = &offer->days;
+    const mics_plan_range s = {days->typical * day_s, days->low * day_s, days->high * day_s};
     short_text usd = {""}, range = {""};
     if (offer->usd.typical > 0)
         usd = text_of(" and $%s%s", cli_plan_figure(offer->usd.typical).text,
                       range_text(&offer->usd).text);
     if (tokens->low < tokens->high)
-        range = text_of(" (%.3g to %.3g)", tokens->low, tokens->high);
-    // Less than a day in hours, less than an hour and a half in minutes.
-    const mics_plan_range *days = &offer->days;
-    const bool hours = days->typical < 1, minutes = days->typical * 24 < 1.5;
-    const double unit = minutes ? 24 * 60 : (hours ? 24 : 1);
-    const mics_plan_range shown = {days->typical * unit, days->low * unit, days->high * unit};
-    return text_of(", %s %s%s%s for %.4g%s tokens", cli_plan_figure(shown.typical).text,
-                   minutes ? "minutes" : (hours ? "hours" : "days"), range_text(&shown).text,
-                   usd.text, tokens->typical, range.text);
+        range = text_of(" (%s to %s)", cli_plan_count(tokens->low).text,
+                        cli_plan_count(tokens->high).text);
+    return text_of(", %s%s for %s%s tokens", cli_plan_span(&s).text, usd.text,
+                   cli_plan_count(tokens->typical).text, range.text);
 }
 
 static void print_take(const printer *r, const mics_plan_offer *offer, const char *where)
 {
     const mics_plan_choice *c = &offer->entry.choice;
-    short_text whole = {""};
+    short_text whole = {""}, take = {"Take"};
     char form[MICS_RECOMPUTE_BYTES];
     const short_text recompute =
         c->recompute.units == MICS_RECOMPUTE_ALL ? text_of(", recomputed")
@@ -56,18 +54,19 @@ static void print_take(const printer *r, const mics_plan_offer *offer, const cha
         whole = whole_text(offer);
     else if (offer->entry.usd_per_gtoken > 0)
         whole = text_of(", $%s for 1e9 tokens", cli_plan_figure(offer->entry.usd_per_gtoken).text);
-    printer_phrases(
-        r,
-        "%sTake %s, micro-batch %lld x %d x %d ranks = %lld %s%s%s%s%s: %s s a step%s%s, "
-        "%s a rank to spare.",
-        where, offer->entry.name, (long long)c->micro_batch, (int)c->micro_steps,
-        (int)(offer->ranks / (c->sequence > 1 ? c->sequence : 1)), (long long)offer->global_batch,
-        offer->pairs ? "pairs" : "sequences", recompute.text,
-        c->offload_units > 0 ? offload.text : "",
-        c->early_gathers ? ", run.early_gathers true" : "",
-        c->boundary_two_stage ? "" : ", run.collectives ring",
-        cli_plan_figure(offer->step_s.typical).text, range_text(&offer->step_s).text, whole.text,
-        text_size(offer->entry.spare_bytes).text);
+    if (offer->cannot[0] != '\0')
+        take = text_of("mics cannot run this (%s). As planned:", offer->cannot);
+    printer_phrases(r,
+                    "%s%s %s, micro-batch %lld x %d x %d ranks = %lld %s%s%s%s%s: %s a step%s, "
+                    "%s a rank to spare.",
+                    where, take.text, offer->entry.name, (long long)c->micro_batch,
+                    (int)c->micro_steps, (int)(offer->ranks / (c->sequence > 1 ? c->sequence : 1)),
+                    (long long)offer->global_batch, offer->pairs ? "pairs" : "sequences",
+                    recompute.text, c->offload_units > 0 ? offload.text : "",
+                    c->early_gathers ? ", run.early_gathers true" : "",
+                    c->boundary_two_stage ? "" : ", run.collectives ring",
+                    cli_plan_span(&offer->step_s).text, whole.text,
+                    text_size(offer->entry.spare_bytes).text);
 }
 
 // Of which published trainings plans are known to be how far off.
@@ -90,6 +89,15 @@ static void print_kind(const printer *r, const mics_plan_offer *offer)
         kind->ratio < 1 ? "fast" : "slow", 100 * kind->high_error, wider.text);
 }
 
+static void print_price(const printer *r, const mics_plan_offer *offer)
+{
+    const char *date = offer->price_date;
+    if (offer->entry.usd_per_gtoken > 0)
+        printer_text(r, "The price is %s%s%s%s.\n", mics_price_text(offer->price),
+                     date[0] != '\0' ? ", as of " : "", date,
+                     cli_plan_is_old(date) ? ": older than six months" : "");
+}
+
 // What the figures rest on.
 static void print_basis(const printer *r, const mics_plan_offer *offer)
 {
@@ -109,7 +117,7 @@ static void print_missed(const printer *r, const mics_plan_offer *offer, const m
 {
     printer_text(r, "It does not meet");
     if (!offer->meets_days)
-        printer_text(r, " %s days", cli_plan_figure(goal->days).text);
+        printer_text(r, " %s", cli_plan_duration(goal->days * day_s).text);
     if (!offer->meets_usd)
         printer_text(r, "%s $%s%s", offer->meets_days ? "" : " or", cli_plan_figure(goal->usd).text,
                      offer->entry.usd_per_gtoken == 0 ? ": no price is known" : "");
@@ -117,18 +125,19 @@ static void print_missed(const printer *r, const mics_plan_offer *offer, const m
 }
 
 void cli_plan_answer(printer *r, const mics_plan_offer *offer, const mics_plan_goal *goal,
-                     const char *where, const char *faster, double faster_us)
+                     const char *where)
 {
     if (r->json)
         return;
     print_take(r, offer, where);
     if (!offer->meets)
         print_missed(r, offer, goal);
+    print_price(r, offer);
     cli_plan_goodput(r, offer);
     print_basis(r, offer);
-    if (*faster != '\0')
-        printer_wrapped(r, 0, "%s would take %s s; mics cannot run it.", faster,
-                        cli_plan_figure(faster_us * 1e-6).text);
+    if (offer->faster[0] != '\0')
+        printer_wrapped(r, 0, "%s would take %s; mics cannot run it.", offer->faster,
+                        cli_plan_duration(offer->faster_us * 1e-6).text);
     printer_text(r, "\n");
 }
 
@@ -176,28 +185,34 @@ static void print_figures(printer *r, const mics_plan_offer *offer, const table 
                     (long long)offer->global_batch,
                     offer->global_batch > offer->batch_asked ? '+' : ' '),
         cell_int("batch_asked", offer->batch_asked),
-        CELL_SHOWN(8, "s a step", "%s", cli_plan_figure(offer->step_s.typical).text),
-        CELL_SHOWN(12, wide || !tokens ? "tokens/s" : NULL, "%s",
+        CELL_SHOWN(9, "a step", "%s", cli_plan_duration(offer->step_s.typical).text),
+        CELL_SHOWN(10, wide || !tokens ? "tokens/s" : NULL, "%s",
                    cli_plan_figure(offer->entry.tokens_per_s).text),
         CELL_SHOWN(7, wide ? "MFU %" : NULL, "%.1f", 100 * offer->entry.mfu),
         cell_column(cell_rounded("spare_bytes", offer->entry.spare_bytes), 11,
                     wide ? "to spare" : NULL, "%s", text_size(offer->entry.spare_bytes).text),
         cell_int("published_rows", offer->published_rows),
-        CELL_SHOWN(12, tokens ? "tokens" : NULL, "%.3g", offer->tokens.typical),
-        CELL_SHOWN(9, whole ? "days" : NULL, "%s", cli_plan_figure(offer->days.typical).text),
-        CELL_SHOWN(12, whole ? "USD" : "USD/Gtok", "%s",
-                   usd > 0 ? cli_plan_figure(usd).text : "-"));
+        CELL_SHOWN(10, tokens ? "tokens" : NULL, "%s", cli_plan_count(offer->tokens.typical).text),
+        CELL_SHOWN(10, whole ? "time" : NULL, "%s",
+                   cli_plan_duration(offer->days.typical * day_s).text),
+        CELL_SHOWN(13, whole ? "USD  " : "USD/Gtok  ", "%s%c%c",
+                   usd > 0 ? cli_plan_figure(usd).text : "-",
+                   usd > 0 ? " rm"[offer->price % 3] : ' ',
+                   usd > 0 && cli_plan_is_old(offer->price_date) ? '~' : ' '),
+        cell_words("price", usd > 0 ? mics_price_text(offer->price) : NULL),
+        cell_name("price_date", usd > 0 ? offer->price_date : ""));
 }
 
 static void print_offer(printer *r, const mics_plan_offer *offer, const table *t)
 {
     const bool planned = offer->note[0] == '\0';
+    const char sign = offer->cannot[0] != '\0' ? 'x' : (planned && !offer->meets ? '!' : ' ');
     PRINTER_ROW(
         r,
-        CELL_SHOWN(-31, "  cluster", "%c%c%s:%d", offer->front ? '*' : ' ',
-                   planned && !offer->meets ? '!' : ' ', offer->cluster, (int)offer->nodes),
+        CELL_SHOWN(-31, "  cluster", "%c%c%s:%d", offer->front ? '*' : ' ', sign, offer->cluster,
+                   (int)offer->nodes),
         cell_words("cluster", offer->cluster), cell_int("nodes", offer->nodes),
-        cell_column(cell_int("ranks", offer->ranks), 7, "ranks ", "%d ", (int)offer->ranks));
+        cell_column(cell_int("ranks", offer->ranks), 6, "ranks ", "%d ", (int)offer->ranks));
     if (!planned) {
         PRINTER_ROW(r, cell_words("note", offer->note));
         printer_wrapped(r, NOTE_COLUMN, "%s", offer->note);
@@ -222,8 +237,9 @@ void cli_plan_offer(printer *r, const char *key, const mics_plan_offer *offer)
         cli_plan_choice(r, &offer->entry);
         printer_close(r);
         cli_plan_cost(r, offer);
-        PRINTER_ROW(r, cell_name("faster_baseline", offer->faster),
-                    cell_name("no_cut", offer->no_cut), cell_flag("pareto", offer->front));
+        PRINTER_ROW(r, cell_name("cannot_run", offer->cannot),
+                    cell_name("faster_baseline", offer->faster), cell_name("no_cut", offer->no_cut),
+                    cell_flag("pareto", offer->front));
         cli_plan_goodput(r, offer);
     }
     printer_close(r);
@@ -231,20 +247,23 @@ void cli_plan_offer(printer *r, const char *key, const mics_plan_offer *offer)
 
 // ---- several clusters ----
 
-// Signs that stand in the table, with what they mean.
+static const char signs[] =
+    "\n*: none of the others that mics can run is both faster and cheaper; !: misses the goal; x: "
+    "mics "
+    "cannot run it;\n"
+    "r: reserved, m: of a marketplace, else on demand; ~: a price older than six months. Times are "
+    "typical.\n"
+    "micro-batches: sequences of one x micro-steps; rec: recomputed, off: activations in host "
+    "memory, "
+    "both;\nbatch: sequences a step of all ranks.\n";
+
 static void print_signs(const printer *r, const mics_plan_offers *offers)
 {
-    bool missed = false, raised = false;
-    for (int32_t i = 0; i < offers->count; i++) {
-        const mics_plan_offer *offer = &offers->items[i];
-        missed = missed || (offer->note[0] == '\0' && !offer->meets);
-        raised = raised || (offer->note[0] == '\0' && offer->global_batch > offer->batch_asked);
-    }
-    printer_text(r, "\n*: none of the others is both faster and cheaper. Times are typical.\n%s",
-                 missed ? "!: misses the goal.\n" : "");
-    printer_text(
-        r, "micro-batches: sequences of one x micro-steps; rec: recomputed, off: activations in "
-           "host memory, both;\nbatch: sequences a step of all ranks.\n");
+    bool raised = false;
+    for (int32_t i = 0; i < offers->count; i++)
+        raised = raised || (offers->items[i].note[0] == '\0' &&
+                            offers->items[i].global_batch > offers->items[i].batch_asked);
+    printer_text(r, "%s", signs);
     if (raised)
         printer_text(r, "+: raised from %lld sequences to what so many ranks can share evenly.\n",
                      (long long)offers->items[0].batch_asked);
@@ -256,9 +275,9 @@ static void print_remarks(const printer *r, const mics_plan_offers *offers)
     for (int32_t i = 1; i < offers->count; i++) {
         const mics_plan_offer *offer = &offers->items[i];
         if (offer->faster[0] != '\0')
-            printer_wrapped(r, 0, "%s:%d: %s would take %s s; mics cannot run it.", offer->cluster,
+            printer_wrapped(r, 0, "%s:%d: %s would take %s; mics cannot run it.", offer->cluster,
                             (int)offer->nodes, offer->faster,
-                            cli_plan_figure(offer->faster_us * 1e-6).text);
+                            cli_plan_duration(offer->faster_us * 1e-6).text);
     }
     for (int32_t i = 0; i < offers->count; i++) {
         const mics_plan_offer *offer = &offers->items[i];
@@ -274,8 +293,7 @@ static void print_offers(printer *r, const mics_plan_offers *offers, const mics_
     const mics_plan_offer *best = &offers->items[0], none = {.nodes = 0};
     const bool whole = best->tokens.typical > 0;
     const table columns = {.wide = wide, .whole = whole, .tokens = whole && goal->tokens == 0};
-    cli_plan_answer(r, best, goal, text_of("%s:%d. ", best->cluster, (int)best->nodes).text,
-                    best->faster, best->faster_us);
+    cli_plan_answer(r, best, goal, text_of("%s:%d. ", best->cluster, (int)best->nodes).text);
     r->headings = true;
     print_offer(r, &none, &columns);
     r->headings = false;
@@ -302,51 +320,66 @@ void cli_plan_offers(printer *r, const mics_plan_offers *offers, const mics_plan
 
 // ---- the catalogue ----
 
-// `date` is of the price; NULL: it has none.
-static void print_machine(printer *r, const mics_cluster *c, const char *date)
+// All prices of a machine: "55.04 on-demand 2026-11, 27.20 spot 2026-08 ~".
+static void print_prices(printer *r, const mics_cluster *c)
+{
+    const char *comma = "";
+    printer_open(r, "prices", '[', false);
+    for (int i = 0; i < MICS_PRICES; i++) {
+        const mics_price price = (mics_price)i;
+        const double usd = c->prices[i];
+        const char *date = c->price_dates[i];
+        const bool old = cli_plan_is_old(date);
+        if (usd == 0)
+            continue;
+        printer_text(r, "%s%.2f %s %s%s", comma, usd, mics_price_text(price), date,
+                     old ? " ~" : "");
+        PRINTER_OBJECT(r, NULL, cell_words("kind", mics_price_text(price)),
+                       cell_number("usd_per_node_hour", usd), cell_name("date", date),
+                       cell_flag("old", old));
+        comma = ", ";
+    }
+    printer_close(r);
+    printer_text(r, "%s", *comma == '\0' && !r->headings ? "-" : "");
+}
+
+static void print_machine(printer *r, const mics_cluster *c)
 {
     const double gbit_per_s =
         c->tier_count > 0 ? c->tiers[c->tier_count - 1].bytes_per_s * 8e-9 : 0;
     const int32_t gpus = c->tier_count > 0 ? mics_cluster_ranks_per_node(c) : 0;
-    const double usd = c->usd_per_node_hour;
-    PRINTER_OBJECT(
-        r, NULL, cell_column(cell_words("name", c->name), -29, "name", "%s ", c->name),
-        cell_column(cell_int("gpus_per_node", gpus), 5, "GPUs ", "%d ", (int)gpus),
-        cell_column(cell_words("gpu", c->accelerator.name), -18, "GPU", "%s", c->accelerator.name),
-        cell_column(cell_number("gbit_per_s_per_node", gbit_per_s), 11, "Gb/s a node", "%.0f",
-                    gbit_per_s),
-        cell_column(cell_number("usd_per_node_hour", usd > 0 ? usd : NAN), 12, "USD/h", "%s",
-                    usd > 0 ? text_of("%.2f", usd).text : "-"),
-        cell_column(cell_words("price_date", usd > 0 ? date : NULL), 0, "  as of",
-                    usd > 0 ? "  %s" : "", date != NULL ? date : ""));
+    const char *cannot = c->accelerator.unsupported;
+    printer_open(r, NULL, '{', false);
+    PRINTER_ROW(r, cell_column(cell_words("name", c->name), -29, "name", "%s ", c->name),
+                cell_column(cell_int("gpus_per_node", gpus), 5, "GPUs ", "%d ", (int)gpus),
+                cell_column(cell_words("gpu", c->accelerator.name), -18, "GPU", "%s%s",
+                            c->accelerator.name, cannot[0] != '\0' ? " x" : ""),
+                cell_column(cell_number("gbit_per_s_per_node", gbit_per_s), 12, "Gb/s a node  ",
+                            "%.5g  ", gbit_per_s),
+                cell_name("cannot_run", cannot));
+    if (r->headings)
+        printer_text(r, "USD/h");
+    print_prices(r, c);
+    printer_close(r);
     printer_text(r, "\n");
 }
 
-// One machine, with the day of its price.
-static mics_status list_machine(printer *r, mics_memory *memory, int32_t entry)
-{
-    const char *text = mics_catalogue_text(entry);
-    mics_cluster c;
-    mics_json *json = NULL;
-    MICS_TRY(mics_cluster_find(mics_catalogue_name(entry), &c));
-    MICS_TRY(mics_json_parse(memory, c.name, text, strlen(text), &json));
-    print_machine(r, &c, mics_json_string(mics_json_at(json, "usd_per_node_hour.date")));
-    mics_json_close(json);
-    return MICS_OK;
-}
-
-mics_status cli_plan_list(printer *r, mics_memory *memory)
+mics_status cli_plan_list(printer *r)
 {
     const mics_cluster none = {.tier_count = 0};
     printer_open(r, NULL, '{', true);
     printer_open(r, "clusters", '[', true);
     r->headings = !r->json;
     if (r->headings)
-        print_machine(r, &none, NULL);
+        print_machine(r, &none);
     r->headings = false;
-    for (int32_t i = 0; i < mics_catalogue_count(); i++)
-        MICS_TRY(list_machine(r, memory, i));
+    for (int32_t i = 0; i < mics_catalogue_count(); i++) {
+        mics_cluster c;
+        MICS_TRY(mics_cluster_find(mics_catalogue_name(i), &c));
+        print_machine(r, &c);
+    }
     printer_close(r);
     printer_close(r);
+    printer_text(r, "x: mics cannot run on it. ~: a price older than six months.\n");
     return MICS_OK;
 }

@@ -8,7 +8,7 @@
 /* The answer in sentences that begin with `where`, what its figures rest on, and what is `faster`
  * ("": nothing known). Of the text alone. */
 void cli_plan_answer(printer *report, const mics_plan_offer *offer, const mics_plan_goal *goal,
-                     const char *where, const char *faster, double faster_us);
+                     const char *where);
 
 /* An offer as JSON, `key` NULL in lists. */
 void cli_plan_offer(printer *report, const char *key, const mics_plan_offer *offer);
@@ -20,7 +20,7 @@ void cli_plan_offers(printer *report, const mics_plan_offers *offers, const mics
                      bool wide);
 
 /* The catalogue, a line a machine. */
-mics_status cli_plan_list(printer *report, mics_memory *memory);
+mics_status cli_plan_list(printer *report);
 
 /* plan_goodput.c: what failures and checkpoints leave of a training: lines; members of JSON. */
 void cli_plan_goodput(printer *report, const mics_plan_offer *offer);

@@ -43,8 +43,8 @@ static void print_best(printer *r, const mics_plan_entry *best)
 {
     PRINTER_ROW(r, CELL_SHOWN(-19, "best plan", "%s ", cli_plan_short_name(best).text),
                 CELL_SHOWN(-13, "micro-batch", "%s ", cli_plan_batch(&best->choice).text),
-                CELL_SHOWN(9, "step ms ", "%.1f ", best->step_us * 1e-3),
-                CELL_SHOWN(9, "tokens/s", "%s", cli_plan_rate(best->tokens_per_s).text));
+                CELL_SHOWN(9, "a step ", "%s ", cli_plan_duration(best->step_us * 1e-6).text),
+                CELL_SHOWN(8, "tokens/s", "%s", cli_plan_rate(best->tokens_per_s).text));
 }
 
 static void print_cost(printer *r, const table *t, const mics_plan_point *point)
@@ -55,9 +55,10 @@ static void print_cost(printer *r, const table *t, const mics_plan_point *point)
     const double usd = offer.usd.typical;
     cli_plan_cost(r, &offer);
     if (t->whole)
-        PRINTER_ROW(r, CELL_SHOWN(7, "days", "%s", cli_plan_figure(offer.days.typical).text),
-                    CELL_SHOWN(13, "USD ", "%s%c", usd > 0 ? cli_plan_figure(usd).text : "-",
-                               offer.meets ? ' ' : '!'));
+        PRINTER_ROW(
+            r, CELL_SHOWN(10, "time", "%s", cli_plan_duration(offer.days.typical * 86400).text),
+            CELL_SHOWN(12, "USD ", "%s%c", usd > 0 ? cli_plan_figure(usd).text : "-",
+                       offer.meets ? ' ' : '!'));
 }
 
 static void print_point(printer *r, const table *t, const mics_plan_point *point)
@@ -70,7 +71,7 @@ static void print_point(printer *r, const table *t, const mics_plan_point *point
         cell_column(cell_int(over_params ? "params" : "size", point->size), 6,
                     over_params ? "P " : "nodes ", "%d ", (int)point->size),
         cell_int("nodes", point->nodes),
-        cell_column(cell_int("ranks", point->ranks), 8, "ranks  ", "%d  ", (int)point->ranks),
+        cell_column(cell_int("ranks", point->ranks), 7, "ranks  ", "%d  ", (int)point->ranks),
         cell_int("global_batch", point->global_batch), cell_name("note", point->note));
     if (r->json)
         write_curves(r, t, point);
@@ -103,7 +104,7 @@ static void print_head(printer *r, const table *t)
         r, "TFLOP/s a GPU (model FLOPs, without recomputation) of the best plan and of what it "
            "is compared with; -: does not fit\n");
     if (t->whole)
-        printer_text(r, "days and USD: of %s, typical; !: misses the goal\n",
+        printer_text(r, "time and USD: of %s, typical; !: misses the goal\n",
                      t->goal->tokens > 0 ? "all tokens" : "what the goal is enough for");
     printer_text(r, "\n");
 }

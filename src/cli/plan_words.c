@@ -5,7 +5,10 @@
 #include "cli/plan_found.h"
 #include "plan.h"
 #include "schedule/layered.h"
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 short_text cli_plan_degrees(const mics_plan_entry *entry)
 {
@@ -49,6 +52,62 @@ short_text cli_plan_figure(double value)
     }
     word.text[at] = '\0';
     return word;
+}
+
+// ---- times ----
+
+typedef struct time_unit {
+    double s, from; // below so many seconds the next one
+    const char *name;
+} time_unit;
+
+static const time_unit *unit_of(double s)
+{
+    static const time_unit units[] = {{365 * 86400.0, 2 * 365 * 86400.0, "years"},
+                                      {86400, 1.5 * 86400, "days"},
+                                      {3600, 1.5 * 3600, "h"},
+                                      {60, 90, "min"},
+                                      {1, 0.9995, "s"},
+                                      {1e-3, 0, "ms"}};
+    const time_unit *unit = units;
+    while (s < unit->from)
+        unit++;
+    return unit;
+}
+
+short_text cli_plan_duration(double s)
+{
+    const time_unit *unit = unit_of(s);
+    return text_of("%s %s", cli_plan_figure(s / unit->s).text, unit->name);
+}
+
+short_text cli_plan_span(const mics_plan_range *s)
+{
+    const double unit_s = unit_of(s->typical)->s;
+    const short_text low = cli_plan_figure(s->low / unit_s),
+                     high = cli_plan_figure(s->high / unit_s);
+    const short_text typical = cli_plan_duration(s->typical);
+    return strcmp(low.text, high.text) == 0
+               ? typical
+               : text_of("%s (%s to %s)", typical.text, low.text, high.text);
+}
+
+short_text cli_plan_count(double count)
+{
+    char text[32];
+    return text_of("%s", mics_plan_count_text(count, text, sizeof text));
+}
+
+bool cli_plan_is_old(const char *date)
+{
+    enum { MAX_MONTHS = 6 };
+    int year = 0, month = 0;
+    const char *epoch = getenv("SOURCE_DATE_EPOCH"); // another day than this one
+    const time_t now = epoch != NULL ? (time_t)strtoll(epoch, NULL, 10) : time(NULL);
+    struct tm day;
+    if (sscanf(date, "%4d-%2d", &year, &month) != 2 || gmtime_r(&now, &day) == NULL)
+        return false;
+    return 12 * (day.tm_year + 1900 - year) + day.tm_mon + 1 - month > MAX_MONTHS;
 }
 
 short_text cli_plan_rate(double value)

@@ -17,5 +17,17 @@ short_text cli_plan_figure(double value);
 /* Four digits, and large ones whole. */
 short_text cli_plan_rate(double value);
 
+/* A time in its own unit, from ms to years: "6.6 min", "23.9 s". */
+short_text cli_plan_duration(double s);
+
+/* The same with its range: "19.8 days (17.4 to 23.8)". */
+short_text cli_plan_span(const mics_plan_range *s);
+
+/* "300B". */
+short_text cli_plan_count(double count);
+
+/* Whether a price of that month ("2026-11"; "": not said) is more than six months old. */
+bool cli_plan_is_old(const char *date);
+
 /* "32 x 2 rec": micro-batch, micro-steps, recomputed; "off": activations in host memory; "both". */
 short_text cli_plan_batch(const mics_plan_choice *choice);

@@ -39,26 +39,26 @@ contains wide.out "TFLOP/s"
 first() { # FILE: the sentence, whose other lines are indented
     awk 'NR > 1 && !/^  / { exit } { sub(/^ +/, ""); printf "%s%s", (NR > 1 ? " " : ""), $0 } END { print "" }' "$1"
 }
-first text.out | grep -qE '^Take .*: [0-9.]+ s a step \([0-9.]+ to [0-9.]+\), .* for 1e9 tokens, .* to spare' ||
+first text.out | grep -qE '^Take .*: [0-9.]+ m?s \([0-9.]+ to [0-9.]+\) a step, .* for 1e9 tokens, .* to spare' ||
     fail "no answer first: $(first text.out)"
 contains text.out "Its kind is A100 bf16 data: plans of"
 says() { # FILE WORDS, which lines may cut
     tr '\n' ' ' <"$1" | grep -qF -- "$2" || fail "$1 does not say: $2"
 }
 run 0 whole "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 1 --tokens 300e9 --days 1
-first whole.out | grep -qE ' days \(.* and \$[0-9,]+ \(.* for 3e\+11 tokens' || fail "no days and dollars: $(first whole.out)"
-contains whole.out "It does not meet 1.00 days."
+first whole.out | grep -qE ' days \(.* and \$[0-9,]+ \(.* for 300B tokens' || fail "no days and dollars: $(first whole.out)"
+contains whole.out "It does not meet 24.0 h."
 run 0 few "$mics" plan plan.json --cluster p6-b200.48xlarge:4 --top 1
 says few.out "Few are of this kind: the range is wider."
 run 0 money "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 1 --budget 1000
-first money.out | grep -qE 'and \$1,000 for [0-9.e+]+ \([0-9.e+]+ to [0-9.e+]+\) tokens' || fail "no range of tokens: $(first money.out)"
+first money.out | grep -qE 'and \$1,000 for [0-9.]+B \([0-9.]+B to [0-9.]+B\) tokens' || fail "no range of tokens: $(first money.out)"
 
 # Of two limits the one that is not met.
 one_of_two() {
     run 0 missed "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 1 --tokens 300e9 --days 300 --budget 100
     contains missed.out "It does not meet \$100."
     run 0 missed "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 1 --tokens 300e9 --days 1 --budget 100
-    contains missed.out "It does not meet 1.00 days or \$100."
+    contains missed.out "It does not meet 24.0 h or \$100."
 }
 once || one_of_two
 run 0 most "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 1 --tokens 1e18 --days 1e18 --budget 1e18 --json
@@ -89,6 +89,7 @@ END
 run 0 shapes "$mics" plan phimoe.json --cluster p5.48xlarge:1 --top 1
 contains shapes.out "cannot train model_type phimoe yet"
 contains shapes.out "each layer's 8 experts are gathered like other parameters, or where a row says E, tokens travel:"
+first shapes.out | grep -q "^mics cannot run this (model_type phimoe is planned by its shapes). As planned:" || fail "advice to take what cannot be trained"
 says shapes.out "Its kind is H100 bf16 experts: plans of its 1 row were"
 run 0 untrainable "$mics" plan phimoe.json --cluster p5.48xlarge:1 --top 1 --json
 contains untrainable.out '"trainable": false'
@@ -135,7 +136,7 @@ contains spread_json.out '"exposed_all_to_all_ms": '
 narrow spread.out
 run 0 several "$mics" plan bert.json --cluster p4d.24xlarge:4 --cluster p5.48xlarge:2 --tokens 1e12
 first several.out | grep -qE '^(p4d.24xlarge:4|p5.48xlarge:2)\. Take ' || fail "no cluster is chosen: $(first several.out)"
-[ "$(grep -cE '^[* ][! ]p(4d|5)' several.out)" = 2 ] || fail "two clusters should be two rows"
+[ "$(grep -cE '^[* ] p(4d|5)' several.out)" = 2 ] || fail "two clusters should be two rows"
 run 0 offers "$mics" plan bert.json --cluster p4d.24xlarge --tokens 1e12 --days 30 --json
 [ "$(grep -c '"cluster": "p4d.24xlarge"' offers.out)" = 7 ] || fail "1 to 64 nodes should be seven offers"
 contains offers.out '"pareto": true'
@@ -159,16 +160,17 @@ run 0 front "$mics" plan bert.json --cluster $sizes --cluster p5.48xlarge:2 --to
 contains front.svg "bert: time and price"
 [ "$(grep -c '<circle' front.svg)" = "$(grep -c '^\*[ !]' front.out)" ] || fail "the picture's front is not the table's"
 run 0 hours "$mics" plan bert.json --cluster p4d.24xlarge:1 --cluster p5.48xlarge:2 --svg hours.svg
-contains hours.svg "hours for 1e9 tokens"
+contains hours.svg "1B tokens; typical times; prices of 20"
+grep -qE ">(hours|minutes)<" hours.svg || fail "no unit at the axis of time"
 run 2 priceless "$mics" plan bert.json --cluster selene:1 --cluster selene:2 --svg none.svg
 contains priceless.err "no price is known of any of these clusters"
 run 0 tokens "$mics" plan bert.json --cluster p4d.24xlarge:4 --cluster p5.48xlarge:2 --budget 1000
 narrow tokens.out
-grep -qE '^  cluster .* s a step +tokens +days +USD$' tokens.out || fail "no column of tokens"
-grep -qE '^[* ] p5.48xlarge:2 .* [0-9.]+e\+[0-9]+ .* 1,000$' tokens.out || fail "no tokens for a budget"
+grep -qE '^  cluster .* a step +tokens +time +USD +$' tokens.out || fail "no column of tokens"
+grep -qE '^[* ] p5.48xlarge:2 .* [0-9.]+B +[0-9.]+ (h|days) +1,000 +~? *$' tokens.out || fail "no tokens for a budget"
 # What one of them cannot do is a note; where none can it is an error.
 run 0 noted "$mics" plan bert.json --cluster p5.48xlarge:1 --cluster p4d.24xlarge:2 --cluster lonely.json:2 --precision fp8
-first noted.out | grep -q '^p5.48xlarge:1\. Take ' || fail "a cluster without fp8 stops the others: $(first noted.out)"
+first noted.out | grep -q '^p5.48xlarge:1\. mics cannot run this (GEMMs in fp8 can be planned, not trained)\. ' || fail "a cluster without fp8 stops the others: $(first noted.out)"
 contains noted.out "A100-SXM4-40GB has no tflops_fp8"
 contains noted.out "the cluster has fewer than 2 nodes"
 run 2 none "$mics" plan bert.json --cluster p4d.24xlarge:1 --cluster p4d.24xlarge:2 --precision fp8
@@ -177,17 +179,81 @@ run 2 none "$mics" plan bert.json --cluster p5.48xlarge:1 --cluster p4d.24xlarg:
 contains none.err "did you mean p4d.24xlarge"
 run 0 list "$mics" plan --list
 run 0 machines "$mics" plan --list --json
-[ "$(grep -c '{"name": ' machines.out)" = "$(($(wc -l <list.out) - 1))" ] || fail "--list and --list --json differ"
-contains machines.out '{"name": "p4d.24xlarge", "gpus_per_node": 8, "gpu": "A100-SXM4-40GB", "gbit_per_s_per_node": 400, "usd_per_node_hour": '
-contains machines.out '"usd_per_node_hour": null, "price_date": null}'
+[ "$(grep -c '{"name": ' machines.out)" = "$(($(wc -l <list.out) - 2))" ] || fail "--list and --list --json differ"
+contains machines.out '{"name": "p4d.24xlarge", "gpus_per_node": 8, "gpu": "A100-SXM4-40GB", "gbit_per_s_per_node": 400, "cannot_run": null, "prices": [{"kind": "on-demand", "usd_per_node_hour": '
+contains machines.out '"prices": []}'
+contains machines.out '"cannot_run": "an AMD GPU'
 run 0 eight "$mics" plan plan.json --cluster p5.48xlarge:4 --top 1 --precision fp8
 contains eight.out "GEMMs in fp8"
 says eight.out "Its kind is H100 fp8 data: plans of its 9 rows were"
 run 0 theirs "$mics" plan plan.json --cluster p5.48xlarge:4 --top 1 --software hf-2023 --tokens 1B
 contains theirs.out "rows of other systems and the run file's: as hf-2023 runs them"
-contains theirs.out " for 1e+09 tokens"
-says theirs.out " minutes ("
+contains theirs.out " for 1B tokens"
+says theirs.out " min ("
 contains list.out "p5.48xlarge"
+
+# ---- what mics cannot run is no advice ----
+run 0 amd "$mics" plan plan.json --cluster nd-mi300x-v5:2 --top 1 --tokens 1e9
+first amd.out | grep -q '^mics cannot run this (MI300X-192GB is an AMD GPU' || fail "advice to rent AMD GPUs: $(first amd.out)"
+grep -q Take amd.out && fail "advice to rent AMD GPUs"
+run 0 amd "$mics" plan plan.json --cluster nd-mi300x-v5:2 --top 1 --json
+contains amd.out '"cannot_run": "MI300X-192GB is an AMD GPU'
+run 0 mixed "$mics" plan plan.json --cluster nd-mi300x-v5:2 --cluster p3dn.24xlarge:2 --cluster p5.48xlarge:2 --svg mixed.svg
+first mixed.out | grep -q '^p5.48xlarge:2\. Take ' || fail "no advice to rent what mics runs on"
+[ "$(grep -cE '^ x(Standard_ND96isr_MI300X_v5|p3dn.24xlarge):2 ' mixed.out)" = 2 ] || fail "no sign at what mics cannot run"
+grep -q MI300X mixed.svg && fail "drawn though mics cannot run it"
+
+# ---- kinds of prices, their months, and how old they are ----
+export SOURCE_DATE_EPOCH=1796000000 # 2026-11-30
+run 0 prices "$mics" plan --list
+grep -qE '^p5e.48xlarge .* 39.80 reserved 2026-05$' prices.out || fail "p5e is not reserved, or its price not of 2026-05"
+grep -qE '^p5en.48xlarge .* 63.30 on-demand 2026-08, 27.20 spot 2026-08$' prices.out || fail "no price of spot nodes"
+grep -qE '^runpod-h100-8 .* 0.1 .* 31.92 on-demand 2026-11, 21.52 marketplace 2026-11$' prices.out || fail "no marketplace"
+grep -qE '^p6-b200.48xlarge .* 113.93 on-demand 2025-12 ~$' prices.out || fail "no sign at an old price"
+cat >priced.json <<'END'
+{"base": "p4d.24xlarge", "usd_per_node_hour": {"value": 20, "date": "2026-06"}, "marketplace_usd_per_node_hour": 10}
+END
+usd() { # FLAGS...
+    run 0 usd "$mics" plan plan.json --cluster priced.json:2 --top 1 --tokens 1e9 --json "$@"
+    sed -n 's/.*"usd": {"typical": \([0-9]*\).*/\1/p' usd.out
+}
+usd >/dev/null
+contains usd.out '"price": "on-demand", "price_date": "2026-06"'
+usd --price marketplace >/dev/null
+contains usd.out '"price": "marketplace", "price_date": null'
+run 0 usd "$mics" plan plan.json --cluster priced.json:2 --top 1
+contains usd.out "The price is on-demand, as of 2026-06."
+SOURCE_DATE_EPOCH=1799000000 run 0 usd "$mics" plan plan.json --cluster priced.json:2 --top 1 # 2027-01
+contains usd.out "The price is on-demand, as of 2026-06: older than six months."
+run 0 usd "$mics" plan plan.json --cluster priced.json:2 --top 1 --price reserved
+grep -q "The price is" usd.out && fail "a price that is not known"
+unset SOURCE_DATE_EPOCH
+
+# ---- the catalogue in one table ----
+once || {
+    run 0 all "$mics" plan plan.json --cluster all:2 --tokens 300e9 --days 30
+    narrow all.out
+    machines=$(($(wc -l <list.out) - 2))
+    [ "$(grep -cE '^[* ][!x ][A-Za-z0-9_.-]+:2 ' all.out)" = "$machines" ] || fail "not all of the catalogue"
+    contains all.out "~: a price older than six months"
+    run 0 all_json "$mics" plan plan.json --cluster all:2 --tokens 300e9 --days 30 --json
+    run 0 one_json "$mics" plan plan.json --cluster p5.48xlarge:2 --tokens 300e9 --days 30 --json
+    run 0 sweep_json "$mics" plan plan.json --cluster p5.48xlarge --sweep nodes=2 --json
+    steps() { sed -n "s/.*$2.*\"step_s\": {\"typical\": \([0-9.e-]*\),.*/\1/p" "$1" | head -1; }
+    [ -n "$(steps all_json.out p5.48xlarge)" ] || fail "no time of p5"
+    [ "$(steps all_json.out p5.48xlarge)" = "$(steps one_json.out p5.48xlarge)" ] || fail "the table is not the plan"
+    [ "$(steps sweep_json.out '"plan"')" = "$(steps one_json.out p5.48xlarge)" ] || fail "the sweep is not the plan"
+    # Also where host memory holds activations of the best plan.
+    hosted="$golden/../../configs/bert-10b.json --cluster g5.48xlarge"
+    run 0 one_json "$mics" plan ${hosted}:8 --set train_batch_size=8192 --top 1 --json
+    run 0 sweep_json "$mics" plan $hosted --set train_batch_size=8192 --sweep nodes=8 --json
+    contains one_json.out '"offload_units": '
+    [ "$(steps sweep_json.out '"plan"')" = "$(steps one_json.out g5.48xlarge)" ] || fail "the sweep is not the plan"
+    run 0 short "$mics" plan plan.json --cluster all:2 --planning-seconds 0.000001
+    [ "$(grep -c 'the time for planning was over' short.out)" = "$((machines - 1))" ] || fail "planned without time"
+    run 0 sizes "$mics" plan plan.json --cluster all --tokens 300e9 --days 10 --top 1 --planning-seconds 0.000001
+    [ "$(grep -cE '^[* ][!x ][A-Za-z0-9_.-]+:[0-9]+ ' sizes.out)" = "$machines" ] || fail "not one size of each"
+}
 
 # ---- JSON ----
 run 0 json "$mics" plan plan.json --cluster P4D.24xlarge:4 --json
@@ -287,7 +353,7 @@ contains sweep_wide.out "zero1"
 # A goal: days and price of each point, and which miss it.
 run 0 cost "$mics" plan plan.json --cluster p4d.24xlarge --sweep nodes=1,4 --tokens 300e9 --days 10
 narrow cost.out
-grep -qE '^nodes .* days +USD ' cost.out || fail "no days and dollars in a sweep"
+grep -qE '^nodes .* time +USD ' cost.out || fail "no days and dollars in a sweep"
 grep -qE '^ +1 +8 .*[0-9]!' cost.out || fail "no sign that one node misses the goal"
 grep -qE '^ +4 +32 .*!' cost.out && fail "four nodes meet the goal"
 run 0 cost "$mics" plan plan.json --cluster p4d.24xlarge --sweep nodes=1,4 --tokens 300e9 --days 10 --json
@@ -312,6 +378,9 @@ refused() { # TEXT ARGUMENTS...
 refused "typeless.json: model_type: missing from a model's configuration" typeless.json --cluster p5.48xlarge:1
 refused "--list prints the whole catalogue; remove H100" --list H100
 refused "needs --cluster" plan.json
+refused "--cluster all does not say how many nodes; write all:8" plan.json --cluster all --tokens 1e9
+refused "--price cheap is not known; on-demand, reserved and marketplace are" plan.json --cluster p4d.24xlarge:2 --price cheap
+refused "spot nodes stand beside them" plan.json --cluster p4d.24xlarge:2 --price spot
 refused "of one cluster" plan.json --cluster p4d.24xlarge:4 --cluster p4d.24xlarge:8 --sweep P
 refused "missing: RUN.json" --cluster p4d.24xlarge:8
 refused "p4d.24xlarge" plan.json --cluster p4d.24xlarg:8

@@ -5,6 +5,7 @@
 #   UPDATE=1 sh tests/cli/test_printed.sh build-ci/mics      and read the diff before you commit it
 . "$(dirname "$0")/lib.sh"
 printed=$golden/printed
+export SOURCE_DATE_EPOCH=1796000000 # prices are as old as on that day, 2026-11-30
 
 # same NAME: NAME.out is what the golden file NAME.txt holds.
 same() {

@@ -47,6 +47,27 @@ void mics_cluster_init(mics_cluster *cluster_out)
     }
 }
 
+// ---- prices ----
+
+static const struct {
+    const char *text, *key;
+} prices[MICS_PRICES] = {
+    [MICS_PRICE_ON_DEMAND] = {"on-demand", "usd_per_node_hour"},
+    [MICS_PRICE_RESERVED] = {"reserved", "reserved_usd_per_node_hour"},
+    [MICS_PRICE_MARKETPLACE] = {"marketplace", "marketplace_usd_per_node_hour"},
+    [MICS_PRICE_SPOT] = {"spot", "spot_usd_per_node_hour"},
+};
+
+const char *mics_price_text(mics_price price)
+{
+    return prices[price].text;
+}
+
+const char *mics_price_key(mics_price price)
+{
+    return prices[price].key;
+}
+
 // ---- what follows ----
 
 static void derive_precisions(mics_accelerator *accelerator)

@@ -84,6 +84,7 @@ typedef struct mics_accelerator {
     // Kernels between GEMMs: "separate", as of PyTorch without torch.compile, or "fused", which move
     // what they must and keep all of their rate; "": not said, memory_kept stands between the two.
     char kernels[16];
+    char unsupported[MICS_CLUSTER_NAME_BYTES]; // why mics runs on no such chip; "": it does
     double failures_per_day;    // of a node, for each of its accelerators; 0: not known
     double step_low, step_high; // of a predicted step fast and slow trainings take; 0: not known
 } mics_accelerator;
@@ -107,23 +108,35 @@ typedef struct mics_tier {
     double core_us_per_byte; // that a core of the sender and receiver together works for a byte
 } mics_tier;
 
+// What a node and hour cost, by how it is rented.
+typedef enum mics_price {
+    MICS_PRICE_ON_DEMAND,
+    MICS_PRICE_RESERVED,
+    MICS_PRICE_MARKETPLACE, // of hosts that are not the seller's own
+    MICS_PRICE_SPOT,        // may be taken away
+    MICS_PRICES
+} mics_price;
+
+enum { MICS_PRICE_DATE_BYTES = 8 };
+
 typedef struct mics_cluster {
     char name[MICS_CLUSTER_NAME_BYTES];
     char note[MICS_CLUSTER_NOTE_BYTES]; // where the figures come from
     int32_t nodes;                      // 0: not said
-    int32_t cores;            // that all ranks together run on (emulation); 0: each has its own
-    int32_t rings;            // a collective of several ranks a node uses so many at once
-    bool pipelined;           // ring steps overlap: a step's latency counts once along the ring
-    double collective_us;     // of starting a collective
-    double step_overhead_us;  // of an optimizer step, neither computation nor communication
-    double usd_per_node_hour; // 0: unknown
-    double jitter;            // share of its time by which a node's computation varies
+    int32_t cores;              // that all ranks together run on (emulation); 0: each has its own
+    int32_t rings;              // a collective of several ranks a node uses so many at once
+    bool pipelined;             // ring steps overlap: a step's latency counts once along the ring
+    double collective_us;       // of starting a collective
+    double step_overhead_us;    // of an optimizer step, neither computation nor communication
+    double prices[MICS_PRICES]; // USD a node and hour; 0: unknown
+    char price_dates[MICS_PRICES][MICS_PRICE_DATE_BYTES]; // "2026-11"; "": not said
+    double usd_per_node_hour;                             // which of them counts: of plans; 0: none
+    double jitter; // share of its time by which a node's computation varies
     // What goes wrong, and what becomes of it; 0: not known.
     double failures_per_node_day;
-    double restart_s;              // from a failure until ranks begin to read a checkpoint
-    double checkpoint_bytes_per_s; // that a node writes to the disk of checkpoints, and reads
-    double host_bytes_per_s;       // at which a rank copies its state to its node's memory
-    double spot_usd_per_node_hour;
+    double restart_s;                // from a failure until ranks begin to read a checkpoint
+    double checkpoint_bytes_per_s;   // that a node writes to the disk of checkpoints, and reads
+    double host_bytes_per_s;         // at which a rank copies its state to its node's memory
     double preemptions_per_node_day; // of spot nodes
     double preemption_notice_s;      // 0: none is given
     mics_accelerator accelerator;
@@ -155,6 +168,10 @@ const char *mics_attention_kernel_text(mics_attention_kernel kernel);
 
 /* "fp32", "tf32", "bf16", "fp16", "fp8"; never NULL. */
 const char *mics_math_text(mics_math math);
+
+/* "on-demand", "reserved", "marketplace", "spot"; and as a key of cluster files. Never NULL. */
+const char *mics_price_text(mics_price price);
+const char *mics_price_key(mics_price price);
 
 /* Fills a cluster with the defaults of docs/clusters.md: for programs that measure and write a
  * file. Names, tiers, memory, FLOP/s and memory bandwidth are left 0, and must be given.

@@ -9,6 +9,7 @@
 #define TOP(member) FIELD(mics_cluster, member)
 #define ACC(member) FIELD(mics_accelerator, member)
 #define KERNEL(kernel) ACC(attention_kernels[MICS_ATTENTION_##kernel])
+#define PRICE(kind) TOP(prices[MICS_PRICE_##kind]), 1, 0, 1e5, COST_REAL, false, false
 #define TIER(member) FIELD(mics_tier, member)
 
 static const cost_key top_keys[] = {
@@ -21,12 +22,14 @@ static const cost_key top_keys[] = {
     {"collective_us", TOP(collective_us), 1, 0, 1e6, COST_REAL, false, true},
     {"step_overhead_us", TOP(step_overhead_us), 1, 0, 1e9, COST_REAL, false, true},
     {"jitter", TOP(jitter), 1, 0, 1, COST_REAL, false, false},
-    {"usd_per_node_hour", TOP(usd_per_node_hour), 1, 0, 1e5, COST_REAL, false, false},
+    {"usd_per_node_hour", PRICE(ON_DEMAND)},
+    {"reserved_usd_per_node_hour", PRICE(RESERVED)},
+    {"marketplace_usd_per_node_hour", PRICE(MARKETPLACE)},
     {"failures_per_node_day", TOP(failures_per_node_day), 1, 0, 1e4, COST_REAL, false, false},
     {"restart_s", TOP(restart_s), 1, 0, 1e6, COST_REAL, false, false},
     {"checkpoint_gb_per_s", TOP(checkpoint_bytes_per_s), 1e9, 0, 1e5, COST_REAL, false, false},
     {"host_gb_per_s", TOP(host_bytes_per_s), 1e9, 0, 1e5, COST_REAL, false, false},
-    {"spot_usd_per_node_hour", TOP(spot_usd_per_node_hour), 1, 0, 1e5, COST_REAL, false, false},
+    {"spot_usd_per_node_hour", PRICE(SPOT)},
     {"preemptions_per_node_day", TOP(preemptions_per_node_day), 1, 0, 1e4, COST_REAL, false, false},
     {"preemption_notice_s", TOP(preemption_notice_s), 1, 0, 1e6, COST_REAL, false, false},
 };
@@ -64,6 +67,7 @@ static const cost_key accelerator_keys[] = {
     {"attention_kept", ACC(attention_kept), 1, 0, 1, COST_REAL, false, false},
     {"memory_kept", ACC(memory_kept), 1, 0, 1, COST_REAL, false, false},
     {"kernels", ACC(kernels), 1, 0, 0, COST_TEXT, false, false},
+    {"unsupported", ACC(unsupported), 1, 0, 0, COST_TEXT, false, false},
     {"failures_per_day", ACC(failures_per_day), 1, 0, 1e4, COST_REAL, false, false},
     {"step_low", ACC(step_low), 1, 0, 1, COST_REAL, false, false},
     {"step_high", ACC(step_high), 1, 0, 10, COST_REAL, false, false},

@@ -150,6 +150,17 @@ static mics_status take_plain(const place *at, const cost_key *key, const mics_j
     return take_number(at, key, value);
 }
 
+// The month of a price; without a date none.
+static void take_date(const place *at, const char *name, const mics_json_value *value)
+{
+    const char *date = mics_json_string(mics_json_get(value, "date"));
+    for (int i = 0; at->section == COST_TOP && i < MICS_PRICES; i++) {
+        if (strcmp(name, mics_price_key((mics_price)i)) == 0)
+            snprintf(((mics_cluster *)at->object)->price_dates[i], MICS_PRICE_DATE_BYTES, "%.7s",
+                     date != NULL ? date : "");
+    }
+}
+
 // A figure with its source: {"value": 0.85, "source": "...", "date": "2026-11", "assumed": true}.
 // Reads it for what is wrong; only people read sources.
 static mics_status check_sourced(const place *at, const mics_json_value *figure)
@@ -175,6 +186,7 @@ static mics_status check_sourced(const place *at, const mics_json_value *figure)
 static mics_status take_value(const place *at, const cost_key *key, const mics_json_value *value)
 {
     char prefix[PATH_BYTES];
+    take_date(at, key->name, value);
     if (mics_json_type_of(value) != MICS_JSON_OBJECT || key->type == COST_TEXT)
         return take_plain(at, key, value);
     snprintf(prefix, sizeof prefix, "%s%s.", at->prefix, key->name);
@@ -409,6 +421,19 @@ static mics_status read_tiers(const mics_json *json, const mics_json_value *tier
     return MICS_OK;
 }
 
+// A price, but for one of spot nodes, stands in the place of all of the base's.
+static void drop_prices(const mics_json_value *root, mics_cluster *cluster)
+{
+    bool own = false;
+    for (int i = 0; i < MICS_PRICE_SPOT; i++)
+        own = own || mics_json_type_of(mics_json_get(root, mics_price_key((mics_price)i))) !=
+                         MICS_JSON_NULL;
+    if (!own)
+        return;
+    memset(cluster->prices, 0, sizeof cluster->prices);
+    memset(cluster->price_dates, 0, sizeof cluster->price_dates);
+}
+
 static mics_status read_cluster(const mics_json *json, mics_cluster *cluster_out)
 {
     const mics_json_value *root = mics_json_root(json);
@@ -420,6 +445,7 @@ static mics_status read_cluster(const mics_json *json, mics_cluster *cluster_out
     const mics_json_value *base = mics_json_get(root, "base");
     if (mics_json_type_of(base) != MICS_JSON_NULL)
         MICS_TRY(read_name(json, "base", base, false, &cluster));
+    drop_prices(root, &cluster);
     const place at = {json, COST_TOP, "", &cluster};
     MICS_TRY(read_keys(&at, root));
     MICS_TRY(read_accelerator(json, mics_json_get(root, "accelerator"), &cluster));

@@ -273,7 +273,7 @@ static void find_spot(const mics_plan *plan, const loss_model *m, const mics_pla
 {
     const mics_cluster *c = &plan->cluster;
     result->spot_usd_per_node_hour =
-        pick(losses->spot_usd_per_node_hour, c->spot_usd_per_node_hour, 0);
+        pick(losses->spot_usd_per_node_hour, c->prices[MICS_PRICE_SPOT], 0);
     if (result->spot_usd_per_node_hour <= 0)
         return;
     result->preemptions_per_node_day =

@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Plans as a buyer compares them: time and price of a whole training, on one cluster or several.
+#include "base/clock.h"
+#include "base/text.h"
 #include "kinds.h"
 #include "mics/log.h"
 #include "plan/offers/planning.h"
@@ -8,6 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { MAX_NODES_GUESSED = 64 };
 
@@ -15,6 +18,16 @@ static const double day_s = 86400, hour_s = 3600;
 
 // The range where no published training is of the kind: the catalogue's of chips without any.
 static const double unpublished_low = 0.8, unpublished_high = 1.35;
+
+char *mics_plan_count_text(double count, char *text, size_t capacity)
+{
+    static const char *const units[] = {"", "K", "M", "B", "T"};
+    int unit = 0;
+    for (; count >= 999.95 && unit < 4; unit++)
+        count /= 1000;
+    mics_text_format(text, capacity, "%.4g%s", count, units[unit]);
+    return text;
+}
 
 static mics_plan_range scaled(const mics_plan_range *range, double factor)
 {
@@ -115,6 +128,19 @@ static void take_nothing(const mics_plan_goal *goal, mics_plan_offer *offer)
     offer->meets_usd = offer->meets_usd && goal->usd == 0;
 }
 
+// Plans are of more than this library runs.
+static void note_cannot(const mics_plan *plan, mics_plan_offer *offer)
+{
+    const mics_accelerator *chip = &plan->cluster.accelerator;
+    if (chip->unsupported[0] != '\0')
+        snprintf(offer->cannot, sizeof offer->cannot, "%s is %s", offer->chip, chip->unsupported);
+    else if (plan->math == MICS_MATH_FP8)
+        snprintf(offer->cannot, sizeof offer->cannot, "GEMMs in fp8 can be planned, not trained");
+    else if (plan->by_shapes)
+        snprintf(offer->cannot, sizeof offer->cannot, "model_type %s is planned by its shapes",
+                 plan->model->architecture);
+}
+
 mics_plan_offer mics_plan_offer_get(const mics_plan *plan, int32_t nodes,
                                     const mics_plan_entry *entry, const mics_plan_goal *goal)
 {
@@ -125,11 +151,14 @@ mics_plan_offer mics_plan_offer_get(const mics_plan *plan, int32_t nodes,
                              .ranks = nodes * mics_cluster_ranks_per_node(&plan->cluster),
                              .global_batch = mics_plan_request_get(plan, nodes).global_batch,
                              .batch_asked = mics_plan_batch_asked(plan, nodes),
+                             .price = plan->price,
                              .entry = *entry,
                              .pairs = plan->run->preference.kind != MICS_PREFERENCE_NONE,
                              .unpublished = unpublished(plan)};
     snprintf(offer.cluster, sizeof offer.cluster, "%s", plan->cluster.name);
     snprintf(offer.chip, sizeof offer.chip, "%s", chip->name[0] != '\0' ? chip->name : "this chip");
+    memcpy(offer.price_date, plan->cluster.price_dates[plan->price], sizeof offer.price_date);
+    note_cannot(plan, &offer);
     bool same = false;
     offer.kind = kind_find(plan, &same);
     offer.published_rows = same && offer.unpublished == NULL ? offer.kind->rows : 0;
@@ -170,6 +199,7 @@ static int compare_offers(const void *left, const void *right)
 {
     const mics_plan_offer *a = left, *b = right;
     const double keys[][2] = {{a->note[0] != '\0', b->note[0] != '\0'},
+                              {a->cannot[0] != '\0', b->cannot[0] != '\0'},
                               {a->never, b->never},
                               {!a->meets, !b->meets},
                               {price_of(a) == 0, price_of(b) == 0},
@@ -194,11 +224,15 @@ static bool beats(const mics_plan_offer *a, const mics_plan_offer *b)
 
 static void mark_front(mics_plan_offers *offers)
 {
-    for (int32_t i = 0; i < offers->count; i++) {
+    // What mics cannot run is compared where it can run none.
+    while (offers->compared < offers->count && offers->items[offers->compared].note[0] == '\0' &&
+           !offers->items[offers->compared].cannot[0] == !offers->items[0].cannot[0])
+        offers->compared++;
+    for (int32_t i = 0; i < offers->compared; i++) {
         mics_plan_offer *offer = &offers->items[i];
-        offer->front = offer->note[0] == '\0' && price_of(offer) > 0;
-        for (int32_t j = 0; offer->front && j < offers->count; j++)
-            offer->front = offers->items[j].note[0] != '\0' || !beats(&offers->items[j], offer);
+        offer->front = price_of(offer) > 0;
+        for (int32_t j = 0; offer->front && j < offers->compared; j++)
+            offer->front = !beats(&offers->items[j], offer);
     }
 }
 
@@ -245,6 +279,17 @@ static void take_faster(const mics_plan *plan, const mics_plan_found *found, mic
     offer->faster_us = faster->step_us;
 }
 
+// Whether the time for planning is over; one offer there is always.
+static bool note_late(const mics_plan_offers *offers, mics_plan_offer *offer)
+{
+    const bool late =
+        offers->until_us > 0 && offers->count > 0 && mics_clock_us() > offers->until_us;
+    if (late)
+        snprintf(offer->note, sizeof offer->note,
+                 "not planned: the time for planning was over (--planning-seconds)");
+    return late;
+}
+
 static mics_status add_offer(mics_plan_offers *offers, const mics_plan *plan, int32_t nodes,
                              const mics_plan_goal *goal)
 {
@@ -256,7 +301,7 @@ static mics_status add_offer(mics_plan_offers *offers, const mics_plan *plan, in
         return mics_fail(MICS_ERR_INVALID, "more than %d clusters to compare",
                          (int)MICS_PLAN_MAX_OFFERS);
     snprintf(offer.cluster, sizeof offer.cluster, "%s", plan->cluster.name);
-    if (!note_impossible(plan, &offer)) {
+    if (!note_impossible(plan, &offer) && !note_late(offers, &offer)) {
         status = mics_plan_find(plan, nodes, 0, &found);
         if (status == MICS_OK && found.result->count > 0) {
             offer = mics_plan_offer_get(plan, nodes, &found.result->entries[0], goal);
@@ -271,18 +316,56 @@ static mics_status add_offer(mics_plan_offers *offers, const mics_plan *plan, in
     return status;
 }
 
+static void sort_offers(mics_plan_offers *offers, int32_t first)
+{
+    qsort(&offers->items[first], (size_t)(offers->count - first), sizeof *offers->items,
+          compare_offers);
+}
+
+// With one_size of several numbers of nodes the first by order.
 static mics_status add_cluster(mics_plan_offers *offers, const mics_plan_spec *spec,
-                               const mics_plan_goal *goal)
+                               const mics_plan_goal *goal, bool one_size)
 {
     mics_plan *plan = NULL;
+    const int32_t first = offers->count;
     mics_status status = mics_plan_open(offers->memory, spec, &plan);
     if (status == MICS_OK && plan->nodes > 0)
         status = add_offer(offers, plan, plan->nodes, goal);
     else
         for (int32_t nodes = 1; status == MICS_OK && nodes <= MAX_NODES_GUESSED; nodes *= 2)
             status = has_nodes(plan, nodes) ? add_offer(offers, plan, nodes, goal) : MICS_OK;
+    if (status == MICS_OK && one_size && offers->count > first) {
+        sort_offers(offers, first);
+        offers->count = first + 1;
+    }
     mics_plan_close(plan);
     return status;
+}
+
+// All of the catalogue.
+static mics_status add_all(mics_plan_offers *offers, const mics_plan_spec *spec,
+                           const mics_plan_goal *goal)
+{
+    char text[MICS_CLUSTER_NAME_BYTES + 16];
+    mics_plan_spec one = *spec;
+    const char *nodes = spec->cluster + strlen("all");
+    if (nodes[0] == '\0' && (goal->tokens == 0 || (goal->days == 0 && goal->usd == 0)))
+        return mics_fail(MICS_ERR_INVALID,
+                         "--cluster all does not say how many nodes; write all:8 for eight of "
+                         "each, or give --tokens with --days or --budget, which choose");
+    one.cluster = text;
+    for (int32_t i = 0; i < mics_catalogue_count(); i++) {
+        snprintf(text, sizeof text, "%s%s", mics_catalogue_name(i), nodes);
+        MICS_TRY(add_cluster(offers, &one, goal, true));
+        one.silent_guess = true;
+        mics_work_tell(&spec->listener, "planning", i + 1, mics_catalogue_count());
+    }
+    return MICS_OK;
+}
+
+bool mics_plan_is_all(const char *cluster)
+{
+    return strcmp(cluster, "all") == 0 || strncmp(cluster, "all:", 4) == 0;
 }
 
 static mics_status fill(mics_plan_offers *offers, const mics_plan_spec *spec,
@@ -292,15 +375,21 @@ static mics_status fill(mics_plan_offers *offers, const mics_plan_spec *spec,
     MICS_TRY(mics_alloc(offers->memory, MICS_MEM_HOST,
                         MICS_PLAN_MAX_OFFERS * sizeof(mics_plan_offer), &block));
     offers->items = block;
+    if (spec->planning_s > 0)
+        offers->until_us = mics_clock_us() + spec->planning_s * 1e6;
     for (int32_t i = 0; i < count; i++) {
         mics_plan_spec one = *spec;
         one.cluster = clusters[i];
         one.any_nodes = one.any_precision = true;
         one.silent_guess = i > 0; // said of the first
-        MICS_TRY(add_cluster(offers, &one, goal));
+        if (mics_plan_is_all(one.cluster)) {
+            MICS_TRY(add_all(offers, &one, goal));
+            continue;
+        }
+        MICS_TRY(add_cluster(offers, &one, goal, false));
         mics_work_tell(&spec->listener, "planning", i + 1, count);
     }
-    qsort(offers->items, (size_t)offers->count, sizeof *offers->items, compare_offers);
+    sort_offers(offers, 0);
     if (offers->items[0].note[0] != '\0')
         return mics_fail(MICS_ERR_INVALID, "%s: no cluster can be planned; %s:%d: %s", spec->file,
                          offers->items[0].cluster, (int)offers->items[0].nodes,

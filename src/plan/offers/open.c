@@ -102,6 +102,25 @@ static mics_status load_run(mics_plan *plan, const mics_plan_spec *spec)
 
 // ---- cluster ----
 
+// The price that counts. Spot nodes are taken away, which costs more than their price.
+static mics_status choose_price(mics_plan *plan, const char *text)
+{
+    mics_cluster *c = &plan->cluster;
+    mics_price price = MICS_PRICE_ON_DEMAND;
+    while (price < MICS_PRICE_SPOT &&
+           (text != NULL ? strcmp(text, mics_price_text(price)) != 0 : c->prices[price] == 0))
+        price++;
+    if (price == MICS_PRICE_SPOT && text != NULL)
+        return mics_fail(MICS_ERR_INVALID,
+                         "--price %s is not known; on-demand, reserved and marketplace are%s", text,
+                         strcmp(text, mics_price_text(price)) == 0
+                             ? "; spot nodes stand beside them, with --preemptions-per-node-day"
+                             : "");
+    plan->price = price == MICS_PRICE_SPOT ? MICS_PRICE_ON_DEMAND : price;
+    c->usd_per_node_hour = c->prices[plan->price];
+    return MICS_OK;
+}
+
 static mics_status open_cluster(mics_plan *plan, const mics_plan_spec *spec)
 {
     MICS_TRY(mics_cluster_open(plan->memory, spec->cluster, &plan->cluster, &plan->nodes));
@@ -110,7 +129,7 @@ static mics_status open_cluster(mics_plan *plan, const mics_plan_spec *spec)
                          "--cluster %s does not say how many nodes; write %s:8 for eight, or "
                          "--sweep nodes=1..64 for a curve",
                          spec->cluster, spec->cluster);
-    return MICS_OK;
+    return choose_price(plan, spec->price);
 }
 
 // ---- precision ----

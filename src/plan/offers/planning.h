@@ -19,6 +19,7 @@ typedef struct mics_plan_spec {
     const char *const *sets; // "a.b=v"
     int32_t set_count;
     const char *cluster; // "NAME:NODES", or "FILE[:NODES]"
+    const char *price;   // as mics_price_text; NULL: the first that is known and not of spot nodes
     bool any_nodes;      // NODES may be left out, as in a sweep over them
     bool
         any_precision; // also one, and a kernel, that the cluster's chip does not have: offers say so
@@ -30,6 +31,7 @@ typedef struct mics_plan_spec {
     mics_plan_pipeline pipeline; // MEGATRON: degrees above 0 stand fixed
     const char *
         precision; // "auto", "mixed", or as mics_math_text; NULL: the run file's. fp8 can be planned, not trained
+    double planning_s;           // of several clusters: none is begun later; 0: no such limit
     bool silent_guess;           // no warning of a family that is not known
     mics_work_listener listener; // hears of sweeps, and of plans for several clusters
 } mics_plan_spec;
@@ -41,7 +43,8 @@ typedef struct mics_plan {
     mics_run *run;
     mics_json *config; // the model's
     mics_model *model;
-    mics_cluster cluster;
+    mics_cluster cluster; // with the price that counts as usd_per_node_hour
+    mics_price price;
     int32_t nodes; // 0: left out
     int64_t length;
     int64_t train_batch; // sequences a step; 0: rank_batch times the ranks
@@ -215,12 +218,15 @@ typedef struct mics_plan_kind {
 typedef struct mics_plan_offer {
     char cluster[MICS_CLUSTER_NAME_BYTES], chip[MICS_CLUSTER_NAME_BYTES];
     int32_t nodes, ranks;
+    char price_date[MICS_PRICE_DATE_BYTES];
+    char cannot[MICS_PLAN_WHY_BYTES]; // why mics cannot run it; else ""
     int64_t global_batch;
     int64_t batch_asked; // fewer: the batch was raised to a multiple of the ranks
     bool pairs;          // batches count pairs of sequences
     mics_plan_entry entry;
     const mics_plan_kind *kind; // the nearest
     int32_t published_rows;     // published trainings of its own kind
+    mics_price price;           // that usd is of, where it is known
     // Why there is none on any chip: "in tf32", "with frozen parameters"; NULL: there are.
     const char *unpublished;
     // What this library cannot run, and is over 1 % faster: as mics_plan_faster_baseline. "": none.
@@ -239,7 +245,7 @@ typedef struct mics_plan_offer {
     bool meets_days, meets_usd;
     bool meets; // both
     bool never; // training never gets done: no tokens, days or money, no goal met
-    bool front; // of those compared none is both faster and cheaper
+    bool front; // of those compared that mics can run none is both faster and cheaper
     char note[MICS_PLAN_WHY_BYTES]; // why there is no plan; else ""
 } mics_plan_offer;
 
@@ -248,6 +254,14 @@ typedef struct mics_plan_offer {
 
 /* With less goodput training never gets done: there are no days and no price. */
 #define MICS_PLAN_MIN_GOODPUT 1e-9
+
+/* "950", "1.5M", "300B", "15T": a number as flags take it.
+ *
+ * Units:   count: any; capacity: bytes of `text`.
+ * Needs:   capacity >= 1.
+ * Returns: `text`.
+ */
+char *mics_plan_count_text(double count, char *text, size_t capacity);
 
 /* A plan of `nodes` nodes as an offer.   Needs: an entry of that plan; a goal of figures >= 0. Pure.
  */
@@ -267,15 +281,24 @@ mics_plan_goodput mics_plan_goodput_get(const mics_plan *plan, int32_t nodes,
 enum { MICS_PLAN_MAX_OFFERS = 256 };
 
 typedef struct mics_plan_offers {
-    mics_plan_offer *items; // those that meet the goal first; of each kind the cheapest first
+    // Those that mics can run and that meet the goal first; of each kind the cheapest first.
+    mics_plan_offer *items;
     int32_t count;
+    int32_t
+        compared; // the first so many are: those that mics can run, or if it can run none all plans
     mics_memory *memory;
+    double until_us; // of mics_clock_us: no plan is begun later; 0: no such limit
 } mics_plan_offers;
 
+/* Whether a cluster is "all", all of the catalogue, or "all:8", 8 nodes of each. Pure. */
+bool mics_plan_is_all(const char *cluster);
+
 /* The best plan on each of several clusters. One without a number of nodes stands for 1, 2, 4 ...
- * 64 of them. Without prices the fastest comes first.
+ * 64 of them; each of "all" for the first of those by the offers' order. Without prices the
+ * fastest comes first.
  *
- * A cluster that has no such precision or attention kernel, or fewer nodes, has a note.
+ * A cluster that has no such precision or attention kernel, or fewer nodes, has a note, and so has one
+ * whose turn comes after spec->planning_s.
  *
  * Needs:   clusters: (count), as mics_plan_spec.cluster, which is not read here; count >= 1.
  * Returns: MICS_OK, where one at least can be planned; as mics_plan_open; MICS_ERR_INVALID, logged:

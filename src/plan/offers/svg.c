@@ -11,6 +11,8 @@
 
 enum { TEXT_BYTES = 256, NAME_BYTES = MICS_CLUSTER_NAME_BYTES + 16, TICK_BYTES = 16 };
 
+static const double day_s = 86400;
+
 // "configs/bert-10b.json" is "bert-10b".
 static const char *model_name(const char *path, char *text, size_t capacity)
 {
@@ -103,24 +105,34 @@ mics_status mics_plan_sweep_svg(const mics_plan *plan, const mics_plan_sweep *sw
 typedef struct points {
     mics_scatter_point items[MICS_PLAN_MAX_OFFERS];
     char names[MICS_PLAN_MAX_OFFERS][NAME_BYTES];
+    const char *first; // date of a price; NULL: none
+    double longest_s;
 } points;
 
-// Days and price of all tokens; where none are asked for hours and price of 1e9. Returns: whether
-// any price is known.
-static bool fill_points(const mics_plan_offers *offers, bool whole, points *to)
+// Seconds and price of all tokens; where none are asked for of 1e9.
+static void fill_points(const mics_plan_offers *offers, bool whole, points *to)
 {
-    bool priced = false;
-    for (int32_t i = 0; i < offers->count; i++) {
+    for (int32_t i = 0; i < offers->compared; i++) {
         const mics_plan_offer *offer = &offers->items[i];
         const double usd = whole ? offer->usd.typical : offer->entry.usd_per_gtoken;
-        const double time = whole ? offer->days.typical : 1e9 / offer->entry.tokens_per_s / 3600;
-        const bool planned = offer->note[0] == '\0', known = planned && usd > 0;
-        priced = priced || (planned && offer->entry.usd_per_gtoken > 0);
+        const double s = whole ? offer->days.typical * day_s : 1e9 / offer->entry.tokens_per_s;
+        const char *date = usd > 0 ? offer->price_date : "";
         snprintf(to->names[i], NAME_BYTES, "%s:%d", offer->cluster, (int)offer->nodes);
-        to->items[i] =
-            (mics_scatter_point){to->names[i], known ? time : NAN, known ? usd : NAN, offer->front};
+        to->items[i] = (mics_scatter_point){to->names[i], usd > 0 ? s : NAN, usd > 0 ? usd : NAN,
+                                            offer->front};
+        to->longest_s = fmax(to->longest_s, usd > 0 ? s : 0);
+        if (date[0] != '\0' && (to->first == NULL || strcmp(date, to->first) < 0))
+            to->first = date;
     }
-    return priced;
+}
+
+// The axis in the unit of its longest time, which is returned.
+static const char *scale_times(int32_t count, points *to)
+{
+    const double unit_s = to->longest_s > 1.5 * day_s ? day_s : (to->longest_s > 5400 ? 3600 : 60);
+    for (int32_t i = 0; i < count; i++)
+        to->items[i].x /= unit_s;
+    return unit_s == day_s ? "days" : (unit_s == 3600 ? "hours" : "minutes");
 }
 
 mics_status mics_plan_offers_svg(const mics_plan_offers *offers, const char *file, const char *path)
@@ -128,26 +140,29 @@ mics_status mics_plan_offers_svg(const mics_plan_offers *offers, const char *fil
     const mics_plan_range *tokens = &offers->items[0].tokens;
     // Days or money as the goal: each has as many tokens as they are enough for, and no price in common.
     const bool whole = tokens->typical > 0 && tokens->low == tokens->high;
-    char model[96], title[TEXT_BYTES], subtitle[TEXT_BYTES];
+    char model[96], title[TEXT_BYTES], subtitle[TEXT_BYTES], count[32];
     snprintf(title, sizeof title, "%s: time and price", model_name(file, model, sizeof model));
-    snprintf(subtitle, sizeof subtitle,
-             whole ? "%.4g tokens; typical times" : "1e9 tokens; typical times", tokens->typical);
     void *block = NULL;
     char *svg = NULL;
     MICS_TRY(mics_alloc(offers->memory, MICS_MEM_HOST, sizeof(points), &block));
     points *drawn = block;
+    fill_points(offers, whole, drawn);
+    snprintf(subtitle, sizeof subtitle, "%s tokens; typical times%s%s%s",
+             mics_plan_count_text(whole ? tokens->typical : 1e9, count, sizeof count),
+             drawn->first != NULL ? "; prices of " : "", drawn->first != NULL ? drawn->first : "",
+             drawn->first != NULL ? " or later" : "");
     const mics_scatter scatter = {
         .title = title,
         .subtitle = subtitle,
-        .x_label = whole ? "days" : "hours for 1e9 tokens",
-        .y_label = whole ? "USD" : "USD for 1e9 tokens",
+        .x_label = scale_times(offers->compared, drawn),
+        .y_label = "USD",
         .points = drawn->items,
-        .count = offers->count,
+        .count = offers->compared,
         .note = "Predicted by mics plan. The line joins clusters that none of the others beats in "
                 "both time and price.",
     };
     mics_status status = MICS_OK;
-    if (!fill_points(offers, whole, drawn))
+    if (drawn->longest_s == 0)
         status = mics_fail(MICS_ERR_INVALID,
                            "--svg %s: no price is known of any of these clusters; a cluster file's "
                            "usd_per_node_hour gives one",

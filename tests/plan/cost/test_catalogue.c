@@ -114,6 +114,23 @@ static void check_entry(const char *name)
     mics_free(memory, twice);
 }
 
+// It has the prices of its own file alone, each with its month.
+static void check_prices(const char *name, const mics_json *json)
+{
+    mics_cluster c;
+    ASSERT_OK(mics_cluster_find(name, &c));
+    for (int i = 0; i < MICS_PRICES; i++) {
+        const char *key = mics_price_key((mics_price)i);
+        char path[96];
+        snprintf(path, sizeof path, "%s.value", key);
+        const double own = mics_json_real(mics_json_at(json, path));
+        snprintf(path, sizeof path, "%s.date", key);
+        const char *date = mics_json_string(mics_json_at(json, path));
+        if (c.prices[i] != own || strcmp(c.price_dates[i], date != NULL ? date : "") != 0)
+            fail_msg("%s: %s is %g of %s", name, key, c.prices[i], c.price_dates[i]);
+    }
+}
+
 static void test_entries(void **state)
 {
     (void)state;
@@ -124,10 +141,11 @@ static void test_entries(void **state)
         mics_json *json = open_text(name, mics_catalogue_text(i));
         const char *base = mics_json_string(mics_json_at(json, "base"));
         assert_true(check_figures(name, mics_json_root(json)) >= (base != NULL ? 1 : 15));
-        // What it takes figures from is a whole one, and has no price that --list would not date.
+        // What it takes figures from is a whole one, and has no price, as that is of another machine.
         assert_true(base == NULL || strstr(text_of(base), "\"base\"") == NULL);
-        assert_true(base == NULL || mics_json_at(json, "usd_per_node_hour") != NULL ||
+        assert_true(base == NULL || strstr(mics_catalogue_text(i), "usd_per_node_hour") != NULL ||
                     strstr(text_of(base), "usd_per_node_hour") == NULL);
+        check_prices(name, json);
         mics_json_close(json);
         // It is a cluster file like any other.
         mics_cluster c = parse_good(mics_catalogue_text(i));
@@ -161,8 +179,9 @@ static void test_known_figures(void **state)
         {"nd-a100-v4", 40, 312, 300, 1600, 27.20},
         {"nd-h100-v5", 79.6, 989, 450, 3200, 98.32},
         {"nd-h200-v5", 140.4, 989, 450, 3200, 110.24},
-        {"p6-b300.48xlarge", 268, 2250, 900, 6400, 112.32},
-        {"dgx-gb200", 185, 2500, 900, 28800, 761.9},
+        {"p6-b300.48xlarge", 268, 2250, 900, 6400, 0},
+        {"dgx-gb200", 185, 2500, 900, 28800, 0},
+        {"runpod-h100-8", 79.6, 989, 450, 0.1, 31.92},
         {"g6e.48xlarge", 45, 362, 32, 400, 30.13},
         {"selene", 80, 312, 300, 1600, 0},
     };
@@ -173,8 +192,44 @@ static void test_known_figures(void **state)
         assert_close(c.accelerator.flops_per_s[MICS_MATH_FP16], known[i].tflops * 1e12, 1e-9);
         assert_close(c.tiers[0].bytes_per_s, known[i].intra_gb_per_s * 1e9, 1e-9);
         assert_close(c.tiers[1].bytes_per_s, known[i].inter_gbit_per_s / 8 * 1e9, 1e-9);
-        assert_close(c.usd_per_node_hour, known[i].usd, 1e-9);
+        assert_close(c.prices[MICS_PRICE_ON_DEMAND], known[i].usd, 1e-9);
     }
+}
+
+// A price of a file takes the place of its base's; one of spot nodes stands beside them.
+static void test_prices(void **state)
+{
+    (void)state;
+    mics_cluster c =
+        parse_good("{\"base\": \"p5en.48xlarge\", \"reserved_usd_per_node_hour\": 40}");
+    assert_close(c.prices[MICS_PRICE_RESERVED], 40, 1e-9);
+    assert_true(c.prices[MICS_PRICE_ON_DEMAND] == 0 && c.prices[MICS_PRICE_SPOT] == 0);
+    assert_string_equal(c.price_dates[MICS_PRICE_RESERVED], "");
+    c = parse_good("{\"base\": \"p4d.24xlarge\", \"spot_usd_per_node_hour\": "
+                   "{\"value\": 7, \"date\": \"2026-10-03\"}}");
+    assert_close(c.prices[MICS_PRICE_SPOT], 7, 1e-9);
+    assert_true(c.prices[MICS_PRICE_ON_DEMAND] > 0);
+    assert_string_equal(c.price_dates[MICS_PRICE_SPOT], "2026-10");
+    assert_true(c.price_dates[MICS_PRICE_ON_DEMAND][0] != '\0');
+}
+
+// Chips without a way to run on them say why, and keep it where a file changes their figures.
+static void test_unsupported(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        bool runs;
+    } cases[] = {{"nd-mi300x-v5", false}, {"mi325x-8", false},   {"p3dn.24xlarge", false},
+                 {"p4d.24xlarge", true},  {"g5.48xlarge", true}, {"dgx-gb300", true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        mics_cluster c;
+        ASSERT_OK(mics_cluster_find(cases[i].name, &c));
+        assert_int_equal(c.accelerator.unsupported[0] == '\0', cases[i].runs);
+    }
+    const mics_cluster c = parse_good("{\"base\": \"mi325x-8\", \"accelerator\": {\"base\": "
+                                      "\"MI325X-256GB\", \"reserve_gib\": 3}}");
+    assert_non_null(strstr(c.accelerator.unsupported, "AMD"));
 }
 
 // Figures that nobody looked up say so; what the sellers publish does not.
@@ -294,6 +349,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_entries, setup, teardown),
         cmocka_unit_test_setup_teardown(test_known_figures, setup, teardown),
         cmocka_unit_test_setup_teardown(test_assumed_figures_say_so, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_prices, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_unsupported, setup, teardown),
         cmocka_unit_test_setup_teardown(test_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_accelerator, setup, teardown),
         cmocka_unit_test_setup_teardown(test_example, setup, teardown),

@@ -363,7 +363,7 @@ static void test_round_trip(void **state)
     assert_int_equal(twice.rings, 4);
     assert_true(twice.pipelined);
     assert_int_equal(twice.node_tier, 1);
-    assert_close(twice.usd_per_node_hour, 31.21, 1e-11);
+    assert_close(twice.prices[MICS_PRICE_ON_DEMAND], 31.21, 1e-11);
     assert_true(twice.accelerator.reserve_bytes == 0.0);
     assert_close(twice.accelerator.flops_per_s[MICS_MATH_FP32], 0.123456789012e12, 1e-11);
     assert_close(twice.accelerator.reduce_bytes_per_s, 5.3e9, 1e-11);
