@@ -254,7 +254,8 @@ static void backward(const mics_case_walker *self, const mics_op_case *of)
     make_gradients(&w, of);
     walked->backward(&w.v);
     check_gradients(&w, of->samples);
-    walked->forward(&w.v); // what differences left is of moved inputs
+    if (of->samples > 0)
+        walked->forward(&w.v); // what differences left is of moved inputs
     for (int64_t i = 0; of->in_place && of->add_din && i < w.v.dout.elems; ++i)
         mics_case_add(&w.v.din[0], i, w.v.dout.at[i]);
     if (w.call.din)

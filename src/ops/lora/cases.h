@@ -114,7 +114,7 @@ static mics_op_case lora_case(int64_t N, int64_t I, int64_t O, int64_t rank, int
     c.shape.params[1][0] = mics_lora_columns(&of[slices - 1], slices);
     c.shape.params[1][1] = rank;
     c.draw = mask_draw(0x123456789abcdef0, 40);
-    c.samples = 10;
+    c.samples = 3;
     return c;
 }
 

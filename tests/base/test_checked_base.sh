@@ -1,0 +1,63 @@
+#!/bin/sh
+# SPDX-FileCopyrightText: The mics authors
+# SPDX-License-Identifier: Apache-2.0
+# test_checked_base.sh SOURCE: which commit .ci/run compares with, in clones of a small repository: on main, on a branch, after
+# a full run, told by CI_BASE, and where history is missing.
+set -u
+command -v git >/dev/null && command -v bash >/dev/null || { echo "skipped: needs git and bash"; exit 77; }
+source=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+unset CI_BASE CI_FULL
+export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_SYSTEM=/dev/null
+export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+commit() { # prints what it made
+    git add -A && git commit -q --allow-empty -m "a change" && git rev-parse HEAD
+}
+
+compares_with() { # COMMIT WHERE: `all` for everything
+    said=$(bash .ci/run base 2>&1) || fail "$2: $said"
+    case $1 in
+    all) expected="compares with nothing: all is looked at" ;;
+    *) expected="compares with $1" ;;
+    esac
+    [ "$(printf '%s\n' "$said" | sed -n 2p)" = "$expected" ] || fail "$2: \"$said\", expected \"$expected\""
+}
+
+git init -q -b main "$work/origin" && cd "$work/origin" || fail "no repository"
+mkdir -p .ci bench/results
+cp "$source/.ci/run" .ci/run
+first=$(commit)
+compares_with all "nothing names a commit"
+echo "$first" >.ci/checked
+second=$(commit)
+compares_with "$first" "main"
+third=$(commit)
+CI_BASE=$second compares_with "$second" "CI_BASE"
+CI_FULL=1 compares_with all "a full run"
+
+printf 'CI_FULL=1 .ci/run\ncommit %s\n' "$second" >bench/results/ci_full.txt
+compares_with "$second" "a report newer than .ci/checked"
+echo "$third" >.ci/checked
+fourth=$(commit)
+compares_with "$third" "a report older than .ci/checked"
+echo 0123456789012345678901234567890123456789 >.ci/checked
+compares_with "$second" "a commit that is not there"
+echo "$third" >.ci/checked
+
+git checkout -q -b branch
+commit >/dev/null
+compares_with "$fourth" "a branch of a repository without a remote"
+git clone -q "$work/origin" "$work/clone" && cd "$work/clone" || fail "no clone"
+compares_with "$fourth" "a branch of a clone that has no branch main of its own" # origin's HEAD is the branch
+cd "$work/origin" && git checkout -q main
+git clone -q --depth 1 "file://$work/origin" "$work/shallow" && cd "$work/shallow" || fail "no shallow clone"
+compares_with all "a shallow clone"
+git fetch -q --unshallow || fail "no history"
+compares_with "$third" "the clone with its history"
