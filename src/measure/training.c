@@ -57,7 +57,7 @@ static mics_status open_device(trainer *self, mics_comm **inner)
     return mics_comm_device_open_take(self->memory, *inner, &spec, inner);
 }
 
-// Parameters stay 0: what a step takes does not depend on them.
+// Parameters are drawn: of zeros a router would send all tokens to the same experts.
 static mics_status open_trainer(trainer *self, int32_t micro_steps)
 {
     mics_comm *inner = NULL;
@@ -83,6 +83,7 @@ static mics_status open_trainer(trainer *self, int32_t micro_steps)
                                      .optimizer = mics_optimizer_standard(MICS_OPTIMIZER_ADAMW),
                                      .clip = 1};
     MICS_TRY(mics_engine_open(&engine, &self->engine));
+    MICS_TRY(mics_engine_init_random(self->engine, 1));
     return mics_engine_autotune(self->engine);
 }
 
@@ -285,9 +286,10 @@ mics_status measure_training_run(measure_ops *self, const measure_subject *subje
     const mics_dtype dtype = gpu ? MICS_DTYPE_BF16 : MICS_DTYPE_FP32;
     steps taken = {0};
     expectation expected = {0};
-    measure_say(b, "steps of the model: %d units, %.1f million parameters",
+    measure_say(b, "steps of the model: %d units, %.1f million parameters, %lld x %lld tokens",
                 (int)subject->model->unit_count,
-                (double)mics_model_param_count(subject->model) / 1e6);
+                (double)mics_model_param_count(subject->model) / 1e6,
+                (long long)subject->batch.sequences, (long long)subject->batch.length);
     take(self, 1, compute);
     MICS_TRY(measure_steps(b, subject, dtype, (gpu ? 1 : OF_FP32) * seconds, &taken));
     MICS_TRY(expect_now(b, subject, dtype, compute, &expected));
