@@ -23,7 +23,7 @@ static int close_memory(void **state)
     return 0;
 }
 
-// 80 layers of 65 million parameters.
+// 80 layers of 15 million parameters.
 static const char *write_model(mics_temp_dir *dir)
 {
     static char path[512];
@@ -31,8 +31,8 @@ static const char *write_model(mics_temp_dir *dir)
     snprintf(path, sizeof path, "%s/config.json", dir->path);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
-    fputs("{\"model_type\": \"llama\", \"vocab_size\": 32000, \"hidden_size\": 2048, "
-          "\"intermediate_size\": 8192, \"num_hidden_layers\": 80, \"num_attention_heads\": 16, "
+    fputs("{\"model_type\": \"llama\", \"vocab_size\": 32000, \"hidden_size\": 1024, "
+          "\"intermediate_size\": 4096, \"num_hidden_layers\": 80, \"num_attention_heads\": 16, "
           "\"num_key_value_heads\": 8, \"max_position_embeddings\": 8192, "
           "\"tie_word_embeddings\": false}",
           file);
