@@ -20,7 +20,8 @@ static const double TIMEOUT_S = 60; // nobody is waited for
 // Of the peak: what a cluster file takes; below, the machine was busy with something else.
 static const double MIN_SHARE = 1e-6;
 
-enum { FEW = 1, MANY = 3, MAX_STEPS = 64, STAGING_BYTES = 4 << 20 };
+// HIDDEN_PERCENT of an encoder's tokens are targets, as in training (run/masking.c).
+enum { FEW = 1, MANY = 3, MAX_STEPS = 64, STAGING_BYTES = 4 << 20, HIDDEN_PERCENT = 15 };
 
 // One rank's model, engine and world of its own.
 typedef struct trainer {
@@ -87,16 +88,19 @@ static mics_status open_trainer(trainer *self, int32_t micro_steps)
     return mics_engine_autotune(self->engine);
 }
 
-// Any tokens will do: what they cost does not depend on which.
+// Any tokens will do: what they cost does not depend on which, but on how many are targets.
 static mics_status read_tokens(void *ctx, int32_t micro_step, int32_t *inputs_out,
                                int32_t *targets_out)
 {
     const trainer *self = ctx;
     const int64_t tokens = self->subject->batch.sequences * self->subject->batch.length;
-    const uint64_t vocab = (uint64_t)self->subject->model->vocab;
+    const mics_model *model = self->subject->model;
+    const uint64_t vocab = (uint64_t)model->vocab;
     for (int64_t i = 0; i < tokens; i++) {
         inputs_out[i] = (int32_t)(mics_rng_bits(1, (uint64_t)micro_step, (uint64_t)i) % vocab);
         targets_out[i] = (int32_t)(mics_rng_bits(2, (uint64_t)micro_step, (uint64_t)i) % vocab);
+        if (model->masked && i % 100 >= HIDDEN_PERCENT)
+            targets_out[i] = -1;
     }
     return MICS_OK;
 }
