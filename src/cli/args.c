@@ -46,27 +46,32 @@ static void print_option(const char *name, const char *value, const char *help)
     printf("  %-*s %s\n", HELP_COLUMN, left, help);
 }
 
+static void print_usage(const cli_verb *verb, const char *before)
+{
+    printf("%s mics %s%s%s%s\n", before, verb->name, verb->arguments[0] != '\0' ? " " : "",
+           verb->arguments, verb->option_count > 0 ? " [flags]" : "");
+}
+
 static void print_parts(const cli_verb *verb)
 {
     for (const cli_verb *const *part = verb->parts; *part != NULL; part++)
-        printf("%s mics %s%s%s [flags]\n", part == verb->parts ? "usage:" : "      ", (*part)->name,
-               (*part)->arguments[0] != '\0' ? " " : "", (*part)->arguments);
+        print_usage(*part, "      ");
+    printf("\n%s\n", verb->about);
     for (const cli_verb *const *part = verb->parts; *part != NULL; part++)
         printf("\n%s\n", (*part)->about);
     printf("\n");
     for (const cli_verb *const *part = verb->parts; *part != NULL; part++)
         printf("%smics %s --help", part == verb->parts ? "" : " and ", (*part)->name);
-    printf(" list the flags.\n");
+    printf(" list their flags.\n");
 }
 
 void cli_print_help(const cli_verb *verb)
 {
-    if (verb->parts != NULL) {
+    print_usage(verb, "usage:");
+    if (verb->parts != NULL)
         print_parts(verb);
-        return;
-    }
-    printf("usage: mics %s%s%s%s\n\n%s\n", verb->name, verb->arguments[0] != '\0' ? " " : "",
-           verb->arguments, verb->option_count > 0 ? " [flags]" : "", verb->about);
+    else
+        printf("\n%s\n", verb->about);
     printf("\nflags:\n");
     for (int32_t i = 0; i < verb->option_count; i++)
         print_option(verb->options[i].name, verb->options[i].value, verb->options[i].help);

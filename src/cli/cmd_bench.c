@@ -11,6 +11,7 @@
 typedef struct bench_options {
     measure_spec spec;
     const char *device;
+    double minutes; // of --for
     bool json;
 } bench_options;
 
@@ -30,7 +31,6 @@ typedef struct bench_options {
         {"threads", CLI_COUNT, "N", of_threads, AT(spec.threads), 1, 4096},                         \
         {"out",        CLI_TEXT, "FILE", "the cluster file, made or updated; default cluster.json", \
          AT(spec.out), 0,        0},                                                                \
-        {"seconds", CLI_REAL, "S", "of wall clock, in all; default 20", AT(spec.seconds), 0, 0},    \
         {"device",   CLI_TEXT,                                                                      \
          "WHAT",     "cpu, cuda or auto; default: the run's, or auto: GPUs if there are",           \
          AT(device), 0,                                                                             \
@@ -43,7 +43,34 @@ typedef struct bench_options {
             AT(spec.quiet), 0, 0                                                                    \
     }
 
+#define BENCH_SECONDS                                                                              \
+    {                                                                                              \
+        "seconds", CLI_REAL, "S", "of wall clock, in all; default 20", AT(spec.seconds), 0, 0      \
+    }
+// Of a model.
+#define BENCH_SHAPE                                                                                \
+    {"batch",        CLI_INT, "N",    "sequences of a micro-step; default: the run's, or 1",       \
+     AT(spec.batch), 1,       1 << 20},                                                            \
+    {                                                                                              \
+        "sequence", CLI_INT, "N", "tokens of a sequence; default: the run's, or the model's most", \
+            AT(spec.sequence), 1, 1 << 24                                                          \
+    }
+
+static const cli_option for_flags[] = {
+    {"for", CLI_TEXT, "MODEL", "a run file, a config.json or its folder: what to measure for",
+     AT(spec.run), 0, 0},
+    {"minutes", CLI_POSITIVE, "M", "of wall clock, in all; default 5", AT(minutes), 0, 10000},
+    {"cluster", CLI_TEXT, "NAME|FILE",
+     "the machine, of the catalogue or a cluster file: what is not measured stays as there",
+     AT(spec.offer), 0, 0},
+    BENCH_SHAPE,
+    CLI_SETS,
+    BENCH_OPTIONS("ranks, as threads of this process; default 1",
+                  "of a rank; default: run.threads, or its share of the cores"),
+};
+
 static const cli_option comm_flags[] = {
+    BENCH_SECONDS,
     BENCH_OPTIONS("ranks, as threads of this process",
                   "that compute in a rank; default: its share of the cores"),
 };
@@ -51,11 +78,9 @@ static const cli_option comm_flags[] = {
 static const cli_option compute_flags[] = {
     {"config", CLI_TEXT, "FILE", "a Hugging Face config.json, in place of a run file",
      AT(spec.config), 0, 0},
-    {"batch", CLI_INT, "N", "sequences of a micro-step; default: the run's, or 1", AT(spec.batch),
-     1, 1 << 20},
-    {"sequence", CLI_INT, "N", "tokens of a sequence; default: the run's, or the model's most",
-     AT(spec.sequence), 1, 1 << 24},
+    BENCH_SHAPE,
     CLI_SETS,
+    BENCH_SECONDS,
     BENCH_OPTIONS("ranks, as threads of this process; default 1",
                   "of a rank; default: run.threads, or its share of the cores"),
 };
@@ -69,7 +94,8 @@ static mics_status fail_part(const cli_call *call)
         return mics_fail(MICS_ERR_INVALID,
                          "mics bench: measures no \"%.40s\"; did you mean \"%s\"?", name, near);
     return mics_fail(MICS_ERR_INVALID,
-                     "mics bench: say what to measure: mics bench comm, or mics bench compute");
+                     "mics bench: say what to measure: mics bench --for MODEL, mics bench comm, or "
+                     "mics bench compute");
 }
 
 static mics_status take_device(bench_options *options)
@@ -300,7 +326,8 @@ static mics_status bench(cli_call *call, bench_options *options)
         spec->status = check(call, options);
     if (spec->status == MICS_OK)
         spec->status = take_device(options);
-    spec->run = call->arguments.count > 0 ? call->arguments.items[0] : NULL;
+    if (call->arguments.count > 0)
+        spec->run = call->arguments.items[0];
     spec->sets = call->sets.items;
     spec->set_count = call->sets.count;
     MICS_TRY(measure_cluster(call->memory, spec, &call->running, &report));
@@ -311,12 +338,29 @@ static mics_status bench(cli_call *call, bench_options *options)
     return print_report(call->memory, spec->out, options->json, &report);
 }
 
+// Words of the verb itself are parts that there are not.
+static mics_status parse(cli_call *call, bench_options *options)
+{
+    const bool whole = call->verb->parts != NULL;
+    if (whole && (call->argc == 0 || call->argv[0][0] != '-'))
+        return fail_part(call);
+    MICS_TRY(cli_parse(call, options));
+    if (!whole)
+        return MICS_OK;
+    options->spec.seconds = 60 * options->minutes;
+    if (options->spec.run == NULL)
+        return mics_fail(MICS_ERR_INVALID,
+                         "mics bench: --for is missing: a run file, or a model's config.json");
+    return MICS_OK;
+}
+
 static mics_status run_bench(cli_call *call)
 {
-    bench_options options = {.spec = {.out = "cluster.json", .seconds = 20}};
+    bench_options options = {.spec = {.out = "cluster.json", .seconds = 20}, .minutes = 5};
     mics_log_hold(mics_job_is_launched()); // until it is known who speaks
-    options.spec.compute = call->verb->options == compute_flags;
-    options.spec.status = call->verb->parts != NULL ? fail_part(call) : cli_parse(call, &options);
+    options.spec.links = call->verb->options != compute_flags;
+    options.spec.compute = call->verb->options != comm_flags;
+    options.spec.status = parse(call, &options);
     cli_log_quiet(options.spec.quiet);
     return bench(call, &options);
 }
@@ -350,6 +394,14 @@ static const cli_verb compute = {
 const cli_verb cmd_bench = {
     .name = "bench",
     .summary = "measures links and computation for a cluster file",
+    .arguments = "--for MODEL",
+    .about =
+        "With --for: the ops of MODEL as training runs them, memory and links, on one node or, "
+        "under\n"
+        "mpirun or srun, on several. Writes a cluster file, from which mics plan plans any number "
+        "of\n"
+        "nodes.",
+    CLI_OPTIONS(for_flags),
     .parts = (const cli_verb *const[]){&comm, &compute, NULL},
     .run = run_bench,
 };

@@ -7,6 +7,7 @@
 #include "plan.h"
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { MAX_ROWS = 128, REASON_INDENT = 12 };
 
@@ -220,8 +221,11 @@ static void print_ranks(printer *r, const mics_plan *plan, const mics_plan_found
         text_plural(nodes), plan->cluster.name, (int)ranks, text_size(bytes).text,
         left ? text_of(" (%s left free)", text_size(plan->reserve_bytes).text).text : "",
         usd > 0 ? text_of(", %.2f USD/h together", usd * nodes).text : "");
+    if (plan->cluster.note[0] != '\0' && strcmp(plan->cluster.note, "catalogue") != 0)
+        printer_wrapped(r, 0, "figures of %s: %s", plan->cluster.name, plan->cluster.note);
     PRINTER_OBJECT(r, "cluster", cell_words("name", plan->cluster.name), cell_int("nodes", nodes),
-                   cell_int("ranks", ranks), cell_rounded("memory_bytes", bytes),
+                   cell_words("note", plan->cluster.note), cell_int("ranks", ranks),
+                   cell_rounded("memory_bytes", bytes),
                    cell_rounded("left_free_bytes", plan->reserve_bytes),
                    cell_number("usd_per_node_hour", usd > 0 ? usd : NAN));
 }

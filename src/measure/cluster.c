@@ -8,11 +8,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static const double TIMEOUT_S = 120;
-// Of the time asked for, what is taken for the other half where the file lacks it.
-static const double OTHER_SHARE = 0.25;
+// Of the time asked for, what is taken for the other half where the file lacks it, and for links where
+// both are asked for.
+static const double OTHER_SHARE = 0.25, LINKS_SHARE = 0.4;
 // And for the step that is timed once more at the end; and what each half has at least, of its own,
 // where what came before took too long.
 static const double CHECK_SHARE = 0.06, MIN_SHARE = 0.3;
@@ -25,10 +27,10 @@ typedef struct job {
     run_world *world;
     measure_subject subject;
     bool gpu;
-    double begun_us;           // on this process' clock
-    double links_s, compute_s; // for each half; 0: not measured
-    double check_s;            // for a step at the end
-    measure_report *report;    // filled by rank 0, the cluster by its process
+    double begun_us; // on this process' clock
+    measure_parts parts;
+    int32_t cores;          // that the offer's ranks share; 0: as the machine has them
+    measure_report *report; // filled by rank 0, the cluster by its process
 } job;
 
 // ---- before measuring ----
@@ -48,22 +50,37 @@ static mics_status open_file(job *self)
 {
     if (!self->report->first)
         return MICS_OK;
-    return measure_file_open(self->memory, self->spec->out, self->world->ranks / self->world->nodes,
-                             &self->report->updated, &self->report->cluster);
+    const measure_place place = {.gpu = self->gpu,
+                                 .nodes = self->world->nodes,
+                                 .per_node = self->world->ranks / self->world->nodes};
+    return measure_file_open(self->memory, self->spec, &place, &self->report->updated,
+                             &self->report->cluster);
 }
 
-// Which halves are measured, and for how long: what is asked for, and what the file lacks.
+measure_parts measure_share_out(const measure_spec *spec, int32_t ranks, bool lacks)
+{
+    const double seconds = spec->seconds;
+    measure_parts parts = {.check_s = spec->compute || lacks ? seconds * CHECK_SHARE : 0};
+    const double all_s = seconds * (1 - BEYOND) - parts.check_s;
+    const bool both = spec->compute && spec->links;
+    const double other_s = both ? all_s * LINKS_SHARE : (lacks ? seconds * OTHER_SHARE : 0);
+    parts.compute_s = spec->compute ? all_s - other_s : other_s;
+    parts.links_s = spec->compute ? other_s : all_s - other_s;
+    if (ranks > 1)
+        return parts;
+    parts.links_s = 0;
+    parts.compute_s = spec->compute ? all_s : other_s;
+    return parts;
+}
+
 static mics_status share_out(job *self)
 {
-    int64_t lacks = self->report->first && !self->report->updated;
-    MICS_TRY(run_world_max(self->world, &lacks, 1));
-    const double other_s = lacks ? self->spec->seconds * OTHER_SHARE : 0;
-    self->check_s = self->spec->compute || lacks ? self->spec->seconds * CHECK_SHARE : 0;
-    const double wanted_s = self->spec->seconds * (1 - BEYOND) - other_s - self->check_s;
-    self->compute_s = self->spec->compute ? wanted_s : other_s;
-    self->links_s = self->spec->compute ? other_s : wanted_s;
-    if (self->world->ranks == 1)
-        self->links_s = 0;
+    const measure_report *report = self->report;
+    int64_t said[] = {report->first && !report->updated,
+                      report->first && self->spec->offer != NULL ? report->cluster.cores : 0};
+    MICS_TRY(run_world_max(self->world, said, 2));
+    self->parts = measure_share_out(self->spec, self->world->ranks, said[0] != 0);
+    self->cores = (int32_t)said[1];
     return MICS_OK;
 }
 
@@ -87,16 +104,17 @@ static mics_status measure(measure_session *session, job *self)
     measure_links links = {.took_s = 0};
     measure_compute compute = {.took_s = 0};
     subject.batch.threads = session->place.threads;
-    if (self->compute_s > 0) {
-        MICS_TRY(time_left(session, self, self->compute_s, self->links_s + self->check_s, &left_s));
+    if (self->parts.compute_s > 0) {
+        MICS_TRY(time_left(session, self, self->parts.compute_s,
+                           self->parts.links_s + self->parts.check_s, &left_s));
         MICS_TRY(measure_compute_run(session, &subject, left_s, &compute));
     }
-    if (self->links_s > 0) {
-        MICS_TRY(time_left(session, self, self->links_s, self->check_s, &left_s));
+    if (self->parts.links_s > 0) {
+        MICS_TRY(time_left(session, self, self->parts.links_s, self->parts.check_s, &left_s));
         MICS_TRY(measure_links_run(session, left_s, &links));
     }
-    if (self->compute_s > 0)
-        MICS_TRY(measure_training_check(session, &subject, self->check_s, &compute));
+    if (self->parts.compute_s > 0)
+        MICS_TRY(measure_training_check(session, &subject, self->parts.check_s, &compute));
     if (session->rank->comm->rank == 0) {
         self->report->place = session->place;
         self->report->links = links;
@@ -112,6 +130,10 @@ static mics_status run_rank_main(void *ctx, run_rank *rank)
     mics_status status =
         measure_session_open(&session, rank, self->subject.batch.threads, self->gpu);
     session.quiet = self->spec->quiet;
+    if (self->cores > 0) { // this is a node of several on one machine
+        session.place.shared = true;
+        session.place.cores = self->cores;
+    }
     if (status == MICS_OK && self->gpu)
         status = measure_gpu_open(&session);
     if (status == MICS_OK)
@@ -122,16 +144,17 @@ static mics_status run_rank_main(void *ctx, run_rank *rank)
 
 // ---- afterwards ----
 
-static void note(const measure_place *place, const char *section, double took_s,
+// `of`: what was measured; "": nothing more to say.
+static void note(const measure_place *place, const char *section, double took_s, const char *of,
                  mics_cluster *cluster)
 {
-    char words[96], date[16] = "";
+    char words[160], date[16] = "";
     const time_t now = time(NULL);
     struct tm parts;
     if (gmtime_r(&now, &parts) != NULL)
         strftime(date, sizeof date, "%Y-%m-%d", &parts);
-    snprintf(words, sizeof words, "mics bench, %s, %d x %d ranks by %s, %.0f s", date,
-             (int)place->nodes, (int)place->per_node, place->mpi ? "MPI" : "threads", took_s);
+    snprintf(words, sizeof words, "mics bench, %s, %d x %d ranks by %s, %.0f s%s", date,
+             (int)place->nodes, (int)place->per_node, place->mpi ? "MPI" : "threads", took_s, of);
     measure_file_note(cluster, section, words);
 }
 
@@ -153,29 +176,53 @@ static double load_without_waiting(const measure_place *place)
     return load - fmax(waiting, 0);
 }
 
+static void note_parts(const job *self)
+{
+    const measure_report *report = self->report;
+    const mics_batch *batch = &self->subject.batch;
+    const char *path = mics_json_name(self->subject.config), *slash = strrchr(path, '/');
+    char of[72];
+    snprintf(of, sizeof of, ", %.32s, %lld x %lld tokens", slash != NULL ? slash + 1 : path,
+             (long long)batch->sequences, (long long)batch->length);
+    if (report->has_links)
+        note(&report->place, "links", report->links.took_s, "", &self->report->cluster);
+    if (report->has_compute)
+        note(&report->place, "computation", report->compute.took_s, of, &self->report->cluster);
+}
+
+// One node has no network; without one, plans are of one node.
+static void warn_no_network(const job *self)
+{
+    const mics_cluster *cluster = &self->report->cluster;
+    if (self->spec->compute && self->spec->links && cluster->tier_count == cluster->node_tier + 1)
+        mics_log(MICS_LOG_WARNING,
+                 "%s describes one node: measure on two (mpirun), or give the machine with "
+                 "--cluster, whose network counts then",
+                 self->spec->out);
+}
+
 static mics_status finish(job *self)
 {
     measure_report *report = self->report;
     const measure_place *place = &report->place;
     if (!report->first)
         return MICS_OK;
-    if (self->compute_s > 0)
+    if (self->parts.compute_s > 0)
         MICS_TRY(measure_training_judge(&report->compute, load_without_waiting(place), place->cores,
                                         self->spec->force));
-    report->has_links = self->links_s > 0;
-    report->has_compute = self->compute_s > 0;
-    if (report->has_links)
-        note(place, "links", report->links.took_s, &report->cluster);
-    if (report->has_compute) {
-        note(place, "computation", report->compute.took_s, &report->cluster);
+    report->has_links = self->parts.links_s > 0;
+    report->has_compute = self->parts.compute_s > 0;
+    note_parts(self);
+    if (report->has_compute)
         measure_file_take_compute(place, &report->compute, &report->cluster);
-    }
     if (report->has_links)
         measure_file_take_links(place, &report->links, &report->cluster);
     MICS_TRY(mics_cluster_finish(&report->cluster));
     for (int32_t i = 0; i < report->links.row_count; i++)
         predict(&report->cluster, place->ranks, &report->links.rows[i]);
-    return measure_file_write(self->memory, self->spec->out, &report->cluster);
+    MICS_TRY(measure_file_write(self->memory, self->spec->out, &report->cluster));
+    warn_no_network(self);
+    return MICS_OK;
 }
 
 // ---- the whole ----

@@ -53,9 +53,17 @@ void measure_file_begin(int32_t per_node, const char *path, mics_cluster *cluste
     node->bytes_per_s = NO_TRAFFIC_BYTES_PER_S;
 }
 
-static mics_status check(const char *path, const mics_cluster *cluster, int32_t per_node)
+static mics_status check(const char *path, const mics_cluster *cluster, const measure_place *place)
 {
-    const int32_t described = mics_cluster_ranks_per_node(cluster);
+    const bool gpu = place->gpu;
+    const int32_t per_node = place->per_node, described = mics_cluster_ranks_per_node(cluster);
+    const mics_accelerator *of = &cluster->accelerator;
+    if (mics_accelerator_is_gpu(of) != gpu)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: describes %s%s%s, and these ranks compute on %s; give another --out "
+                         "or --cluster, or --device %s",
+                         path, gpu ? "CPUs" : "GPUs", of->name[0] != '\0' ? ", " : "", of->name,
+                         gpu ? "GPUs" : "CPUs", gpu ? "cpu" : "cuda");
     if (cluster->node_tier + 1 == MICS_CLUSTER_TIERS)
         return mics_fail(MICS_ERR_INVALID,
                          "%s: has %d tiers in its node, which leaves none for the network; give "
@@ -64,8 +72,8 @@ static mics_status check(const char *path, const mics_cluster *cluster, int32_t 
     if (described == per_node)
         return MICS_OK;
     return mics_fail(MICS_ERR_INVALID,
-                     "%s: describes nodes of %d rank%s, and these have %d; give another --out, or "
-                     "--ranks and --nodes as there",
+                     "%s: describes nodes of %d rank%s, and these have %d; give another --out or "
+                     "--cluster, or --ranks and --nodes as there",
                      path, (int)described, described == 1 ? "" : "s", (int)per_node);
 }
 
@@ -76,27 +84,47 @@ static mics_status read_cluster(mics_memory *memory, const char *path, mics_clus
     if (status == MICS_OK)
         status = mics_cluster_parse(json, cluster);
     if (status != MICS_OK)
-        mics_log_add("mend or remove it, or give another --out");
+        mics_log_add("mend or remove it, or give another --out or --cluster");
     mics_json_close(json);
     return status;
 }
 
-mics_status measure_file_open(mics_memory *memory, const char *path, int32_t per_node,
-                              bool *there_out, mics_cluster *cluster_out)
+// Begins as the machine that was named, under the file's own name.
+static mics_status open_offer(mics_memory *memory, const measure_spec *spec,
+                              const measure_place *place, mics_cluster *cluster)
+{
+    mics_cluster named;
+    if (access(spec->offer, F_OK) == 0)
+        MICS_TRY(read_cluster(memory, spec->offer, cluster));
+    else
+        MICS_TRY(mics_cluster_find(spec->offer, cluster));
+    MICS_TRY(check(spec->offer, cluster, place));
+    measure_file_begin(place->per_node, spec->out, &named);
+    snprintf(cluster->note, sizeof cluster->note, "%s as %.60s, not measured",
+             place->nodes > 1 ? "prices" : "network and prices", cluster->name);
+    memcpy(cluster->name, named.name, sizeof named.name);
+    return MICS_OK;
+}
+
+mics_status measure_file_open(mics_memory *memory, const measure_spec *spec,
+                              const measure_place *place, bool *there_out,
+                              mics_cluster *cluster_out)
 {
     char folder[PATH_BYTES];
-    const char *name = NULL;
+    const char *name = NULL, *path = spec->out;
     MICS_TRY(split(path, folder, &name));
     if (access(folder, W_OK | X_OK) != 0)
         return mics_fail(mics_status_of_errno(errno), "%s: %s; give an --out that can be written",
                          folder, strerror(errno));
     *there_out = access(path, F_OK) == 0;
+    if (spec->offer != NULL)
+        return open_offer(memory, spec, place, cluster_out);
     if (!*there_out) {
-        measure_file_begin(per_node, path, cluster_out);
+        measure_file_begin(place->per_node, path, cluster_out);
         return MICS_OK;
     }
     MICS_TRY(read_cluster(memory, path, cluster_out));
-    return check(path, cluster_out, per_node);
+    return check(path, cluster_out, place);
 }
 
 // ---- merging ----
@@ -139,8 +167,20 @@ void measure_file_take_links(const measure_place *place, const measure_links *li
     if (links->reduce_bytes_per_s > 0)
         cluster->accelerator.reduce_bytes_per_s = links->reduce_bytes_per_s;
     cluster->cores = place->shared ? place->cores : 0;
+    if (links->inter.ramp.count == 0 && cluster->node_tier + 1 < cluster->tier_count)
+        return; // how collectives cross the network stays as it is
     cluster->rings = 1;
     cluster->pipelined = place->gpu && strcmp(place->transport, "nccl") == 0;
+}
+
+// Those are what training keeps, and say what it takes.
+static void forget_ratings(mics_accelerator *chip)
+{
+    chip->watts = 0;
+    chip->matmul_kept = chip->fp8_kept = chip->attention_kept = chip->memory_kept = 0;
+    chip->step_low = chip->step_high = 0;
+    chip->kernels[0] = chip->attention[0] = '\0';
+    memset(chip->attention_kernels, 0, sizeof chip->attention_kernels);
 }
 
 void measure_file_take_compute(const measure_place *place, const measure_compute *compute,
@@ -148,7 +188,9 @@ void measure_file_take_compute(const measure_place *place, const measure_compute
 {
     mics_accelerator *to = &cluster->accelerator;
     const double stream = fmax(compute->stream_bytes_per_s, compute->elementwise_bytes_per_s);
+    forget_ratings(to);
     snprintf(to->name, sizeof to->name, "%s", compute->cpu_name);
+    snprintf(to->device, sizeof to->device, place->gpu ? "cuda" : "cpu");
     to->memory_bytes = compute->memory_bytes;
     to->reserve_bytes = -1;
     for (int math = 0; math < MICS_MATH_FP8; math++)

@@ -296,13 +296,15 @@ mics_status measure_training_judge(const measure_compute *compute, double load, 
 
 // ---- the cluster file (file.c) ----
 
-/* Reads PATH where it exists, checks that a file can be written there, and that it describes nodes
- * of `per_node` ranks; else begins a cluster without figures, named as the file.
+/* Checks that spec->out can be written, and begins what becomes of it: the offer, where there is one;
+ * else the file that is there; else a cluster without figures. Its nodes must be as those of `place`,
+ * of which `gpu`, `nodes` and `per_node` are read.
  *
  * Returns: MICS_OK; MICS_ERR_IO, MICS_ERR_FORMAT, MICS_ERR_INVALID, logged with what to do.
  */
-mics_status measure_file_open(mics_memory *memory, const char *path, int32_t per_node,
-                              bool *there_out, mics_cluster *cluster_out);
+mics_status measure_file_open(mics_memory *memory, const measure_spec *spec,
+                              const measure_place *place, bool *there_out,
+                              mics_cluster *cluster_out);
 
 /* A cluster without figures, of nodes of `per_node` ranks. */
 void measure_file_begin(int32_t per_node, const char *path, mics_cluster *cluster_out);

@@ -21,7 +21,8 @@
 
 typedef struct measure_spec {
     bool compute;    // what a rank computes with; else links
-    const char *run; // a run file, whose model is measured; NULL: none
+    bool links;      // links too
+    const char *run; // a run file or a model's configuration, which is measured; NULL: none
     const char *const *sets;
     int32_t set_count;
     const char *config;      // a model's configuration; NULL: the run's, or GPT-2
@@ -32,9 +33,12 @@ typedef struct measure_spec {
     mics_run_device device;  // AUTO: GPUs where every process has one
     double seconds;          // of wall clock, all together
     const char *out;         // the cluster file, made or updated
-    bool quiet;              // say nothing of what is being measured
-    bool force;              // write the file even where it mispredicts a step
-    mics_status status;      // of what the caller did before: an error ends all ranks
+    // The machine, of the catalogue or a cluster file: the file begins from it, and what is not measured
+    // stays as there; NULL: none.
+    const char *offer;
+    bool quiet;         // say nothing of what is being measured
+    bool force;         // write the file even where it mispredicts a step
+    mics_status status; // of what the caller did before: an error ends all ranks
 } measure_spec;
 
 // Where it is measured; alike on all ranks.
@@ -116,6 +120,16 @@ typedef struct measure_report {
     measure_compute compute;
     mics_cluster cluster;
 } measure_report;
+
+// How long each part may take, s.
+typedef struct measure_parts {
+    double compute_s, links_s; // 0: not measured
+    double check_s;            // of a step at the end
+} measure_parts;
+
+/* Shares out the seconds of a spec among `ranks` ranks: what it asks for, and for a short time what the
+ * file `lacks`. Together they are less than the seconds, as phases end late.     Pure. */
+measure_parts measure_share_out(const measure_spec *spec, int32_t ranks, bool lacks);
 
 /* Measures what the spec says, and in short the other half where the file lacks it, as a file must
  * have both; then writes the file. Says on standard error what is being measured. A file whose

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the model, its batch, and how many layers of it to measure. Layers are alike.
 #include "base/size.h"
+#include "base/text.h"
 #include "config/config.h"
 #include "measure/internal.h"
 #include "mics/core/schedule.h"
@@ -9,8 +10,10 @@
 #include "model/from_config.h"
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
-enum { MAX_SEQUENCE = 128 };
+// BARE_LENGTH is what a model's configuration alone is planned with.
+enum { MAX_SEQUENCE = 128, BARE_LENGTH = 4096, MIN_TOKENS = 32, MIN_VOCAB = 1024 };
 
 // A pass of the model may count so many FLOPs for each second that there is.
 static const double FLOPS_A_SECOND = 2e9, GPU_FLOPS_A_SECOND = 1e13;
@@ -55,11 +58,38 @@ static mics_status load_config(mics_memory *memory, const char *path, bool ignor
     return mics_model_from_config(memory, subject->config, ignore_dropout, &subject->model);
 }
 
+// A model's configuration, or its folder, stands for a run of it.
+static mics_status open_run(mics_memory *memory, const measure_spec *spec, mics_run **run_out)
+{
+    mics_json *json = NULL;
+    const bool muted = mics_log_mute(true);
+    struct stat found;
+    const bool bare =
+        (stat(spec->run, &found) == 0 && S_ISDIR(found.st_mode)) ||
+        (mics_json_load(memory, spec->run, MICS_MODEL_CONFIG_MAX_BYTES, &json) == MICS_OK &&
+         mics_run_is_model(json));
+    mics_log_mute(muted);
+    mics_json_close(json);
+    if (!bare)
+        return mics_run_load(memory, spec->run, spec->sets, spec->set_count, run_out);
+    mics_text text = {.memory = memory};
+    mics_text_printf(&text, "{\"model\": {\"config\": ");
+    mics_text_quoted(&text, spec->run);
+    mics_text_printf(&text, "}, \"data\": {\"train\": [\"none\"]}, \"run\": {\"steps\": 1}, "
+                            "\"train_micro_batch_size_per_gpu\": 1}");
+    mics_status status = mics_text_status(&text);
+    if (status == MICS_OK)
+        status =
+            mics_run_parse(memory, spec->run, text.bytes, spec->sets, spec->set_count, run_out);
+    mics_text_fini(&text);
+    return status;
+}
+
 static mics_status load_run(mics_memory *memory, const measure_spec *spec, const run_world *world,
                             measure_subject *subject, wishes *wished)
 {
     mics_run *run = NULL;
-    MICS_TRY(mics_run_load(memory, spec->run, spec->sets, spec->set_count, &run));
+    MICS_TRY(open_run(memory, spec, &run));
     *wished = (wishes){.ignore_dropout = run->ignore_dropout,
                        .batch = micro_batch(run, world),
                        .sequence = run->sequence_length,
@@ -73,9 +103,10 @@ static mics_status set_batch(const measure_spec *spec, const wishes *wished,
                              measure_subject *subject)
 {
     const int64_t positions = subject->model->positions;
+    const int64_t usual = spec->run != NULL ? BARE_LENGTH : MAX_SEQUENCE;
     int64_t sequence = spec->sequence > 0 ? spec->sequence : wished->sequence;
     if (sequence == 0)
-        sequence = spec->run != NULL || positions < MAX_SEQUENCE ? positions : MAX_SEQUENCE;
+        sequence = positions < usual ? positions : usual;
     subject->batch = (mics_batch){
         .sequences = spec->batch > 0 ? spec->batch : wished->batch,
         .length = sequence,
@@ -110,6 +141,11 @@ mics_status measure_schedule_open(mics_memory *memory, const measure_subject *su
     return mics_schedule_open(memory, &spec, schedule_out);
 }
 
+static int64_t tokens_of(const measure_subject *subject)
+{
+    return subject->batch.sequences * subject->batch.length;
+}
+
 // What training it takes of one rank alone.
 static mics_status weigh(mics_memory *memory, const measure_subject *subject, size_t *bytes_out,
                          double *flops_out)
@@ -123,18 +159,25 @@ static mics_status weigh(mics_memory *memory, const measure_subject *subject, si
     return MICS_OK;
 }
 
+static mics_status set_int(mics_json *config, const char *key, int64_t value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    return mics_json_set(config, key, text);
+}
+
 // Under the key that the family has for them, and its alias. A list of what each layer is would be too long then.
-static mics_status cut_to(mics_memory *memory, int64_t layers, bool ignore_dropout,
+static mics_status cut_to(mics_memory *memory, int64_t layers, int64_t vocab, bool ignore_dropout,
                           measure_subject *subject)
 {
     static const char alias[] = "num_hidden_layers";
-    char text[32];
     mics_family family = {.layers_key = alias};
     mics_model_family(subject->model->architecture, &family);
-    snprintf(text, sizeof text, "%lld", (long long)layers);
-    MICS_TRY(mics_json_set(subject->config, family.layers_key, text));
+    MICS_TRY(set_int(subject->config, family.layers_key, layers));
+    if (vocab < subject->model->vocab)
+        MICS_TRY(set_int(subject->config, "vocab_size", vocab));
     if (mics_json_at(subject->config, alias) != NULL)
-        MICS_TRY(mics_json_set(subject->config, alias, text));
+        MICS_TRY(set_int(subject->config, alias, layers));
     if (mics_json_at(subject->config, "layer_types") != NULL)
         MICS_TRY(mics_json_set(subject->config, "layer_types", "null"));
     mics_model_close(subject->model);
@@ -142,7 +185,18 @@ static mics_status cut_to(mics_memory *memory, int64_t layers, bool ignore_dropo
     return mics_model_from_config(memory, subject->config, ignore_dropout, &subject->model);
 }
 
-static mics_status cut(mics_memory *memory, double seconds, const run_world *world,
+// Whole sequences first.
+static void halve_batch(mics_batch *batch)
+{
+    if (batch->sequences > 1)
+        batch->sequences /= 2;
+    else
+        batch->length /= 2;
+}
+
+// Layers are alike, so fewer will do; then fewer tokens where passes would take too long, and a
+// smaller vocabulary where its tables take the memory.
+static mics_status cut(mics_memory *memory, const measure_spec *spec, const run_world *world,
                        bool ignore_dropout, measure_subject *subject)
 {
     const double pace = subject->gpu ? GPU_FLOPS_A_SECOND : FLOPS_A_SECOND;
@@ -156,17 +210,26 @@ static mics_status cut(mics_memory *memory, double seconds, const run_world *wor
                                     (size_t)world->ranks_here;
     int64_t layers = mics_model_computing_units(subject->model) - 2; // all but embedding and head
     MICS_TRY(weigh(memory, subject, &bytes, &flops));
-    while (layers > 1 && (bytes > budget || flops > pace * seconds)) {
-        layers /= 2;
-        MICS_TRY(cut_to(memory, layers, ignore_dropout, subject));
+    for (;;) {
+        const bool slow = flops > pace * spec->seconds, large = bytes > budget;
+        int64_t vocab = subject->model->vocab;
+        if (layers > 1 && (slow || large))
+            layers /= 2;
+        else if (large && vocab >= 2 * MIN_VOCAB)
+            vocab /= 2;
+        else if ((slow || large) && tokens_of(subject) >= 2 * MIN_TOKENS)
+            halve_batch(&subject->batch);
+        else
+            break;
+        MICS_TRY(cut_to(memory, layers, vocab, ignore_dropout, subject));
         MICS_TRY(weigh(memory, subject, &bytes, &flops));
     }
     if (bytes <= budget)
         return MICS_OK;
     char needed[32], there[32];
     return mics_fail(MICS_ERR_MEMORY,
-                     "%s: one layer takes %s of a rank, and %s may be taken for it; use a smaller "
-                     "--batch or --sequence, or fewer ranks on the machine",
+                     "%s: one layer takes %s of a rank, and %s may be taken for it; use fewer "
+                     "ranks on the machine",
                      mics_json_name(subject->config),
                      mics_size_text((double)bytes, needed, sizeof needed),
                      mics_size_text((double)budget, there, sizeof there));
@@ -179,7 +242,7 @@ mics_status measure_subject_device(mics_memory *memory, const measure_spec *spec
     *device_out = spec->device;
     if (spec->has_device || spec->run == NULL)
         return MICS_OK;
-    MICS_TRY(mics_run_load(memory, spec->run, spec->sets, spec->set_count, &run));
+    MICS_TRY(open_run(memory, spec, &run));
     *device_out = run->device;
     mics_run_close(run);
     return MICS_OK;
@@ -195,7 +258,7 @@ mics_status measure_subject_open(mics_memory *memory, const measure_spec *spec,
     else
         MICS_TRY(load_config(memory, spec->config, true, subject));
     MICS_TRY(set_batch(spec, &wished, subject));
-    return cut(memory, spec->seconds, world, spec->run == NULL || wished.ignore_dropout, subject);
+    return cut(memory, spec, world, spec->run == NULL || wished.ignore_dropout, subject);
 }
 
 void measure_subject_close(measure_subject *subject)

@@ -20,7 +20,8 @@ static const double TIMEOUT_S = 60; // nobody is waited for
 // Of the peak: what a cluster file takes; below, the machine was busy with something else.
 static const double MIN_SHARE = 1e-6;
 
-enum { FEW = 1, MANY = 3, MAX_STEPS = 64, STAGING_BYTES = 4 << 20 };
+// HIDDEN_PERCENT of an encoder's tokens are targets, as in training (run/masking.c).
+enum { FEW = 1, MANY = 3, MAX_STEPS = 64, STAGING_BYTES = 4 << 20, HIDDEN_PERCENT = 15 };
 
 // One rank's model, engine and world of its own.
 typedef struct trainer {
@@ -57,7 +58,7 @@ static mics_status open_device(trainer *self, mics_comm **inner)
     return mics_comm_device_open_take(self->memory, *inner, &spec, inner);
 }
 
-// Parameters stay 0: what a step takes does not depend on them.
+// Parameters are drawn: of zeros a router would send all tokens to the same experts.
 static mics_status open_trainer(trainer *self, int32_t micro_steps)
 {
     mics_comm *inner = NULL;
@@ -83,19 +84,23 @@ static mics_status open_trainer(trainer *self, int32_t micro_steps)
                                      .optimizer = mics_optimizer_standard(MICS_OPTIMIZER_ADAMW),
                                      .clip = 1};
     MICS_TRY(mics_engine_open(&engine, &self->engine));
+    MICS_TRY(mics_engine_init_random(self->engine, 1));
     return mics_engine_autotune(self->engine);
 }
 
-// Any tokens will do: what they cost does not depend on which.
+// Any tokens will do: what they cost does not depend on which, but on how many are targets.
 static mics_status read_tokens(void *ctx, int32_t micro_step, int32_t *inputs_out,
                                int32_t *targets_out)
 {
     const trainer *self = ctx;
     const int64_t tokens = self->subject->batch.sequences * self->subject->batch.length;
-    const uint64_t vocab = (uint64_t)self->subject->model->vocab;
+    const mics_model *model = self->subject->model;
+    const uint64_t vocab = (uint64_t)model->vocab;
     for (int64_t i = 0; i < tokens; i++) {
         inputs_out[i] = (int32_t)(mics_rng_bits(1, (uint64_t)micro_step, (uint64_t)i) % vocab);
         targets_out[i] = (int32_t)(mics_rng_bits(2, (uint64_t)micro_step, (uint64_t)i) % vocab);
+        if (model->masked && i % 100 >= HIDDEN_PERCENT)
+            targets_out[i] = -1;
     }
     return MICS_OK;
 }
@@ -285,9 +290,10 @@ mics_status measure_training_run(measure_ops *self, const measure_subject *subje
     const mics_dtype dtype = gpu ? MICS_DTYPE_BF16 : MICS_DTYPE_FP32;
     steps taken = {0};
     expectation expected = {0};
-    measure_say(b, "steps of the model: %d units, %.1f million parameters",
+    measure_say(b, "steps of the model: %d units, %.1f million parameters, %lld x %lld tokens",
                 (int)subject->model->unit_count,
-                (double)mics_model_param_count(subject->model) / 1e6);
+                (double)mics_model_param_count(subject->model) / 1e6,
+                (long long)subject->batch.sequences, (long long)subject->batch.length);
     take(self, 1, compute);
     MICS_TRY(measure_steps(b, subject, dtype, (gpu ? 1 : OF_FP32) * seconds, &taken));
     MICS_TRY(expect_now(b, subject, dtype, compute, &expected));

@@ -201,6 +201,9 @@ static mics_status check_curve(const mics_json *json, const mics_cluster *cluste
 static mics_status check_kernels(const mics_json *json, const mics_cluster *cluster)
 {
     const mics_accelerator *accelerator = &cluster->accelerator;
+    const char *device = accelerator->device;
+    if (device[0] != '\0' && strcmp(device, "cpu") != 0 && strcmp(device, "cuda") != 0)
+        return refuse(json, cluster, "accelerator.device", "must be cpu or cuda, not %s", device);
     if (accelerator->kernels[0] == '\0' || mics_kernels_are(accelerator, "separate") ||
         mics_kernels_are(accelerator, "fused"))
         return MICS_OK;

@@ -85,6 +85,7 @@ typedef struct mics_accelerator {
     // what they must and keep all of their rate; "": not said, memory_kept stands between the two.
     char kernels[16];
     char unsupported[MICS_CLUSTER_NAME_BYTES]; // why mics runs on no such chip; "": it does
+    char device[8];             // that was measured: "cpu" or "cuda"; "": not said
     double failures_per_day;    // of a node, for each of its accelerators; 0: not known
     double step_low, step_high; // of a predicted step fast and slow trainings take; 0: not known
 } mics_accelerator;
@@ -159,6 +160,10 @@ double mics_curve_at(const mics_curve *curve, double size, double otherwise);
  * Needs:   nothing; any number.
  */
 mics_curve mics_curve_constant(double value);
+
+/* Whether it is a GPU: as it was measured, else by its rates. All GPUs are fast in fp16; CPUs are not,
+ * even where they are in bf16.   Pure. */
+bool mics_accelerator_is_gpu(const mics_accelerator *accelerator);
 
 /* Whether an accelerator's kernels are said to be `what`: "separate" or "fused". Pure. */
 bool mics_kernels_are(const mics_accelerator *accelerator, const char *what);

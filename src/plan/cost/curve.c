@@ -49,6 +49,14 @@ const char *mics_attention_kernel_text(mics_attention_kernel kernel)
     return (unsigned)kernel < MICS_ATTENTION_KERNELS ? texts[kernel] : "unknown";
 }
 
+bool mics_accelerator_is_gpu(const mics_accelerator *accelerator)
+{
+    if (accelerator->device[0] != '\0')
+        return strcmp(accelerator->device, "cuda") == 0;
+    return accelerator->flops_per_s[MICS_MATH_FP16] >
+           1.5 * accelerator->flops_per_s[MICS_MATH_FP32];
+}
+
 bool mics_kernels_are(const mics_accelerator *accelerator, const char *what)
 {
     return strcmp(accelerator->kernels, what) == 0;

@@ -68,6 +68,7 @@ static const cost_key accelerator_keys[] = {
     {"memory_kept", ACC(memory_kept), 1, 0, 1, COST_REAL, false, false},
     {"kernels", ACC(kernels), 1, 0, 0, COST_TEXT, false, false},
     {"unsupported", ACC(unsupported), 1, 0, 0, COST_TEXT, false, false},
+    {"device", ACC(device), 1, 0, 0, COST_TEXT, false, false},
     {"failures_per_day", ACC(failures_per_day), 1, 0, 1e4, COST_REAL, false, false},
     {"step_low", ACC(step_low), 1, 0, 1, COST_REAL, false, false},
     {"step_high", ACC(step_high), 1, 0, 10, COST_REAL, false, false},

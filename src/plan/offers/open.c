@@ -152,13 +152,6 @@ static const char *file_precision(const mics_run *run)
     return off || run->device == MICS_RUN_DEVICE_CPU ? "fp32" : "auto";
 }
 
-// Whether the ranks are accelerators, which are all fast in fp16. CPUs are not, even where they are
-// in bf16.
-static bool is_accelerator(const mics_accelerator *device)
-{
-    return device->flops_per_s[MICS_MATH_FP16] > 1.5 * device->flops_per_s[MICS_MATH_FP32];
-}
-
 // What only GPUs run, or what the file asks for, or where that is open what the cluster's ranks
 // are.
 static bool on_accelerators(const mics_plan *plan)
@@ -166,7 +159,7 @@ static bool on_accelerators(const mics_plan *plan)
     if (plan->math == MICS_MATH_TF32 || plan->math == MICS_MATH_FP16)
         return true;
     if (plan->run->device == MICS_RUN_DEVICE_AUTO)
-        return is_accelerator(&plan->cluster.accelerator);
+        return mics_accelerator_is_gpu(&plan->cluster.accelerator);
     return plan->run->device == MICS_RUN_DEVICE_CUDA;
 }
 
@@ -179,7 +172,7 @@ static mics_status choose_precision(mics_plan *plan, const char *text, bool any)
     const mics_math half = half_math(device);
     bool known = false;
     if (strcmp(text, "auto") == 0) {
-        plan->math = is_accelerator(device) ? half : MICS_MATH_FP32;
+        plan->math = mics_accelerator_is_gpu(device) ? half : MICS_MATH_FP32;
         known = true;
     } else if (strcmp(text, "mixed") == 0) {
         plan->math = half;
@@ -201,6 +194,20 @@ static mics_status choose_precision(mics_plan *plan, const char *text, bool any)
                           : MICS_PRECISION_MIXED;
     plan->accelerator = on_accelerators(plan);
     return MICS_OK;
+}
+
+// Rates that were measured are of one kind of device alone.
+static mics_status check_device(const mics_plan *plan, const mics_plan_spec *spec)
+{
+    const char *of = plan->cluster.accelerator.device;
+    if (of[0] == '\0' || mics_accelerator_is_gpu(&plan->cluster.accelerator) == plan->accelerator)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "--cluster %s was measured on %s, and the plan is for %s (%s, run.device %s); "
+                     "give a file that was measured there, or set run.device and --precision",
+                     spec->cluster, plan->accelerator ? "CPUs" : "GPUs",
+                     plan->accelerator ? "GPUs" : "CPUs", mics_math_text(plan->math),
+                     mics_run_device_text(plan->run->device));
 }
 
 // ---- attention ----
@@ -432,6 +439,7 @@ static mics_status fill(mics_plan *plan, const mics_plan_spec *spec)
     MICS_TRY(choose_precision(plan,
                               spec->precision != NULL ? spec->precision : file_precision(plan->run),
                               spec->any_precision));
+    MICS_TRY(check_device(plan, spec));
     MICS_TRY(choose_attention(plan, spec));
     MICS_TRY(choose_kernels(plan, spec->kernels));
     MICS_TRY(choose_software(plan, spec->software));
