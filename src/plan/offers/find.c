@@ -135,20 +135,35 @@ static bool is_rival(mics_plan_baseline baseline)
     return baseline != MICS_PLAN_MICS && baseline != MICS_PLAN_MICS_PLUS;
 }
 
+// What the run file says may be better than what is searched, as on any of its axes it may say more.
+static mics_status merge_file(mics_plan_found *found)
+{
+    mics_plan_entry own = found->file;
+    if (found->rivals != found->planner && own.outer.every == 0)
+        MICS_TRY(mics_planner_evaluate(found->planner, &own.choice, &own));
+    return mics_planner_merge(found->planner, &own, found->result);
+}
+
 mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
                            mics_plan_found *found)
 {
     MICS_TRY(open_planners(plan, nodes, found));
     const mics_plan_space space = {.fitting_only = top == 0};
     MICS_TRY(mics_planner_search(found->planner, &space, top > 0 ? top : 1, &found->result));
+    found->has_file = !plan->bare && evaluate_file(plan, nodes, found);
+    if (found->has_file)
+        MICS_TRY(merge_file(found));
     if (found->result->count == 0)
         return MICS_OK;
     MICS_TRY(offers_find_megatron(plan, found));
-    for (int b = 0; b < MICS_PLAN_MEGATRON; b++)
-        MICS_TRY(
-            mics_planner_baseline(is_rival((mics_plan_baseline)b) ? found->rivals : found->planner,
-                                  NULL, (mics_plan_baseline)b, &found->baselines[b]));
-    found->has_file = top > 0 && !plan->bare && evaluate_file(plan, nodes, found);
+    for (int b = 0; b < MICS_PLAN_MEGATRON; b++) {
+        mics_planner *planner =
+            is_rival((mics_plan_baseline)b) ? found->rivals : found->planner;
+        MICS_TRY(mics_planner_baseline(planner, NULL, (mics_plan_baseline)b,
+                                       &found->baselines[b]));
+        if (planner == found->planner)
+            MICS_TRY(mics_planner_merge(planner, &found->baselines[b], found->result));
+    }
     explain_all(found);
     offers_explain_rivals(plan, found);
     return MICS_OK;
@@ -207,6 +222,7 @@ const mics_plan_entry *mics_plan_faster_baseline(const mics_plan_found *found)
     for (int b = 0; b < MICS_PLAN_BASELINES; b++) {
         const mics_plan_entry *entry = &found->baselines[b];
         if (entry->choice.micro_batch == 0 || !entry->fits || entry->step_us >= below_us ||
+            (entry->tight && !found->result->entries[0].tight) ||
             (b != MICS_PLAN_MEGATRON && same_choice(entry, &found->result->entries[0])))
             continue;
         fastest = entry;

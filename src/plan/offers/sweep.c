@@ -164,39 +164,68 @@ static mics_status plan_nodes(const mics_plan *plan, mics_plan_point *point)
     return status;
 }
 
+// Rows that mics runs are plans too.
 static mics_status search_curve(mics_planner *planner, const mics_plan_space *space,
-                                mics_plan_point *point, int32_t curve)
+                                mics_plan_result *best, mics_plan_point *point, int32_t curve)
 {
     mics_plan_result *result = NULL;
     MICS_TRY(mics_planner_search(planner, space, 1, &result));
     mics_plan_entry *entry = result->count > 0 ? &result->entries[0] : &result->nearest;
     mics_plan_explain(planner, NULL, entry);
     take_curve(point, curve, entry);
+    const mics_status status = mics_planner_merge(planner, entry, best);
     mics_plan_result_close(result);
-    return MICS_OK;
+    return status;
 }
 
-static mics_status plan_params(const mics_plan *plan, mics_plan_point *point)
+// `answer` is the plan of any P.
+static mics_status search_params(mics_planner *planner, const mics_plan_entry *answer,
+                                 mics_plan_point *point)
 {
-    mics_planner *planner = NULL;
-    point->nodes = plan->nodes;
-    const mics_plan_request request = mics_plan_request_get(plan, plan->nodes);
-    MICS_TRY(mics_planner_open(plan->memory, &request, &planner));
-    const int32_t p = point->size, n = mics_planner_ranks(planner);
-    point->ranks = n;
-    point->global_batch = request.global_batch;
+    const int32_t p = point->size, n = point->ranks;
+    mics_plan_result *best = NULL;
     const mics_plan_space spaces[] = {
         {.params = p},
         {.sharding = {p, p, p}, .collectives_given = true, .gather_two_stage = true},
         {.sharding = {p, p, n}},
         {.sharding = {p, n, n}, .collectives_given = true},
     };
+    MICS_TRY(mics_planner_search(planner, &spaces[0], 1, &best));
     mics_status status = MICS_OK;
-    for (int32_t c = 0; status == MICS_OK && c < 4; c++)
-        status = search_curve(planner, &spaces[c], point, c);
+    for (int32_t c = 1; status == MICS_OK && c < 4; c++)
+        status = search_curve(planner, &spaces[c], best, point, c);
+    if (status == MICS_OK && answer->choice.sharding.params == p)
+        status = mics_planner_merge(planner, answer, best);
+    mics_plan_entry *entry = best->count > 0 ? &best->entries[0] : &best->nearest;
+    mics_plan_explain(planner, NULL, entry);
+    take_curve(point, 0, entry);
+    mics_plan_result_close(best);
+    return status;
+}
+
+static mics_status plan_params(const mics_plan *plan, const mics_plan_entry *answer,
+                               mics_plan_point *point)
+{
+    mics_planner *planner = NULL;
+    point->nodes = plan->nodes;
+    const mics_plan_request request = mics_plan_request_get(plan, plan->nodes);
+    MICS_TRY(mics_planner_open(plan->memory, &request, &planner));
+    point->ranks = mics_planner_ranks(planner);
+    point->global_batch = request.global_batch;
+    const mics_status status = search_params(planner, answer, point);
     if (status == MICS_OK && !point->has[0])
         note_missing(point, &point->curves[0]);
     mics_planner_close(planner);
+    return status;
+}
+
+static mics_status find_answer(const mics_plan *plan, mics_plan_entry *answer_out)
+{
+    mics_plan_found found = {0};
+    const mics_status status = mics_plan_find(plan, plan->nodes, 0, &found);
+    if (status == MICS_OK && found.result->count > 0)
+        *answer_out = found.result->entries[0];
+    mics_plan_found_close(&found);
     return status;
 }
 
@@ -213,9 +242,12 @@ static mics_status fail_empty(const mics_plan *plan, const mics_plan_sweep *swee
 static mics_status run_sweep(const mics_plan *plan, mics_plan_sweep *sweep)
 {
     bool any = false;
+    mics_plan_entry answer = {.fits = false};
+    if (sweep->over_params)
+        MICS_TRY(find_answer(plan, &answer));
     for (int32_t i = 0; i < sweep->point_count; i++) {
         mics_plan_point *point = &sweep->points[i];
-        MICS_TRY(sweep->over_params ? plan_params(plan, point) : plan_nodes(plan, point));
+        MICS_TRY(sweep->over_params ? plan_params(plan, &answer, point) : plan_nodes(plan, point));
         any = any || point->has[0];
         mics_work_tell(&plan->listener, "planning", i + 1, sweep->point_count);
     }

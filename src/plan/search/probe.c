@@ -8,6 +8,7 @@
 // recomputation. The boundary depends on the optimizer's degree.
 #include "plan/search/probe.h"
 #include "base/free.h"
+#include "plan/search/bound.h"
 #include "plan/search/choice.h"
 #include "plan/simulate/simulate.h"
 #include "schedule/layered.h"
@@ -216,7 +217,7 @@ static bool is_structure(const structures *s, const structures *wanted)
 {
     return s->kind == wanted->kind && s->shares == wanted->shares && s->defers == wanted->defers &&
            s->syncs == wanted->syncs && s->far == wanted->far && s->prefetch == wanted->prefetch &&
-           s->layered_micro_steps == wanted->layered_micro_steps && s->uneven == wanted->uneven &&
+           s->layered_micro_steps == wanted->layered_micro_steps &&
            mics_recompute_is(s->recompute, wanted->recompute);
 }
 
@@ -237,7 +238,7 @@ static mics_status add_structures(mics_planner *planner, const structures *wante
 static mics_status measure_structures(mics_planner *planner, const mics_plan_choice *choice,
                                       int32_t groups, structures *s)
 {
-    const int32_t wanted = s->uneven > 0 ? 1 : groups < PROBED_GROUPS ? groups : PROBED_GROUPS;
+    const int32_t wanted = groups < PROBED_GROUPS ? groups : PROBED_GROUPS;
     mics_plan_choice probe = *choice;
     probe.recompute = s->recompute;
     probe.micro_batch = 1;
@@ -247,9 +248,8 @@ static mics_status measure_structures(mics_planner *planner, const mics_plan_cho
         probe.sharding.optimizer = planner->ranks;
     probe.early_gathers = false;
     for (; s->probed < wanted; s->probed++)
-        MICS_TRY(measure_structure(
-            planner, &probe, s->uneven > 0 ? s->uneven : (s->probed + 1) * s->layered_micro_steps,
-            &s->by_groups[s->probed]));
+        MICS_TRY(measure_structure(planner, &probe, (s->probed + 1) * s->layered_micro_steps,
+                                   &s->by_groups[s->probed]));
     return MICS_OK;
 }
 
@@ -275,7 +275,6 @@ mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choic
         .far = defers && sharding->optimizer > planner->ranks_per_node,
         .prefetch = choice->prefetch,
         .layered_micro_steps = layered_micro_steps,
-        .uneven = choice->micro_steps % layered_micro_steps != 0 ? choice->micro_steps : 0,
         .recompute = planner->reads_alike
                          ? mics_recompute_all(choice->recompute.units == MICS_RECOMPUTE_ALL)
                          : choice->recompute};
@@ -306,15 +305,13 @@ int32_t choice_groups(const mics_plan_choice *choice)
 
 const structure *structure_at(const structures *s, int32_t groups)
 {
-    if (s->uneven > 0)
-        return &s->by_groups[0];
     return &s->by_groups[(groups < PROBED_GROUPS ? groups : PROBED_GROUPS) - 1];
 }
 
 double structure_count(const structures *s, list_count what, int32_t class, int32_t groups)
 {
     const double last = structure_at(s, groups)->counts[what][class];
-    if (groups <= PROBED_GROUPS || s->uneven > 0)
+    if (groups <= PROBED_GROUPS)
         return last;
     return last +
            (groups - PROBED_GROUPS) * (last - s->by_groups[PROBED_GROUPS - 2].counts[what][class]);
@@ -339,7 +336,8 @@ static mics_status simulate_plain(mics_planner *planner, const mics_plan_choice 
 static void close_batch(mics_planner *planner, batch_probe *probe)
 {
     mics_schedule_close(probe->schedule);
-    MICS_FREE_ALL(planner->memory, probe->pass_us[0], probe->pass_us[1], probe->unit_us);
+    MICS_FREE_ALL(planner->memory, probe->pass_us[0], probe->pass_us[1], probe->unit_us,
+                  probe->offloads);
     mics_free(planner->memory, probe);
 }
 
@@ -351,6 +349,15 @@ static mics_status open_pass_us(mics_planner *planner, batch_probe *probe)
         for (int32_t i = 0; i < passes; i++)
             probe->pass_us[sharded][i] = -1;
     }
+    return MICS_OK;
+}
+
+static mics_status list_offloads(const mics_planner *planner, batch_probe *probe)
+{
+    const int32_t most = planner->request.accelerator ? probe->schedule->offload_max : -1;
+    MICS_TRY(MICS_NEW(planner->memory, most + 1, &probe->offloads));
+    for (int32_t units = 0; units <= most; units++)
+        probe->offloads[units] = mics_schedule_offload(probe->schedule, units);
     return MICS_OK;
 }
 
@@ -403,6 +410,8 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
             status = open_pass_us(planner, probe);
         if (status == MICS_OK)
             status = open_schedule(planner, &plain, 1, true, &probe->schedule);
+        if (status == MICS_OK)
+            status = list_offloads(planner, probe);
         if (status == MICS_OK)
             measure_batch(planner, probe);
         else
@@ -499,17 +508,23 @@ mics_status probe_boundary(mics_planner *planner, int32_t degree, bool all_reduc
 
 // ---- rounding ----
 
-mics_status probe_rounding(mics_planner *planner, const mics_plan_choice *choice)
+mics_status probe_rounding(mics_planner *planner, const mics_plan_choice *choice,
+                           double *unseen_out)
 {
     mics_schedule *schedule = NULL;
     const batch_probe *batch = NULL;
+    double counted_bytes = 0;
     mics_plan_choice least = *choice; // what a schedule sends as what is the same with any batch
+    *unseen_out = 0;
     if (!request_rounds(&planner->request))
         return MICS_OK;
     least.micro_batch = planner->micro_batches[0];
     least.micro_steps = least.layered_micro_steps = 1;
     MICS_TRY(probe_batch(planner, &least, &batch));
     MICS_TRY(open_schedule(planner, &least, 1, false, &schedule));
+    const double bytes = (double)schedule->ledger.total;
     mics_schedule_close(schedule);
+    MICS_TRY(choice_memory(planner, &least, &counted_bytes));
+    *unseen_out = bytes - counted_bytes;
     return MICS_OK;
 }

@@ -43,8 +43,8 @@ typedef struct structure {
     int32_t *counts[COUNTS];           // by class
 } structure;
 
-// Of lists with 1, 2 and PROBED_GROUPS layered groups, as many of them as were asked for. Where
-// layered groups differ in length there is one list, with all micro-steps.
+// Of lists with 1, 2 and PROBED_GROUPS layered groups, as many of them as were asked for. Groups that
+// are a micro-step shorter gather the same, into the same slots.
 typedef struct structures {
     struct structures *next;
     structure_kind kind; // of experts, where ranks keep different ones: all else is gathered
@@ -53,7 +53,6 @@ typedef struct structures {
     // mixture O > P.
     bool defers, far, syncs;
     int32_t prefetch, layered_micro_steps;
-    int32_t uneven; // micro-steps, where groups differ in length; 0
     mics_recompute recompute;
     int32_t probed; // lists measured so far
     structure by_groups[PROBED_GROUPS];
@@ -80,6 +79,7 @@ typedef struct batch_probe {
     double forward_us, backward_us; // of one micro-step, all units
     double *unit_us;                // of backward, by unit
     mics_schedule *schedule;        // that it was taken from, for others to be like it
+    mics_offload *offloads;         // of accelerators: by units in host memory, schedule->offload_max + 1
     double *pass_us[2];             // of mics_simulate_options: G = E, G > E
     comm_cost all_to_alls;          // of one micro-step, where has_all_to_alls
     bool has_all_to_alls;
@@ -104,6 +104,7 @@ struct mics_planner {
     int32_t ranks; // of an island of local steps; else all
     bool mixture;  // has units of experts
     double available_bytes;
+    double limit_bytes; // of the first one: that plans may take which are searched
     int32_t degrees[MAX_DEGREES]; // that the mesh allows, ascending
     int32_t degree_count;
     int64_t *micro_batches; // of a rank's share of the global batch, ascending
@@ -118,6 +119,12 @@ struct mics_planner {
     batch_probe **batches;      // by micro-batch
     boundary_probe *boundaries; // by degree, 2 each: [1] with all_reduces
 };
+
+/* What searched plans may take: all that a rank may use, or less where they leave a margin. */
+static inline double limit_of(const mics_planner *planner)
+{
+    return planner->first != NULL ? planner->first->limit_bytes : planner->limit_bytes;
+}
 
 /* How a class is sharded: of experts over the ranks that keep the same ones. */
 mics_sharding class_sharding(const mics_planner *planner, const unit_class *class,
@@ -154,11 +161,13 @@ static inline size_t activation_bytes(const batch_probe *batch, size_t in_flight
 batch_probe *find_batch(const mics_planner *planner, int64_t micro_batch, mics_recompute recompute);
 
 /* Whether runs can have what the request rounds with a choice's sharding and collectives, whatever
- * its batch.
+ * its batch. If so, messages that choice_memory does not count; 0 where nothing is rounded, as these are
+ * few bytes then.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged: rounded numbers would be more bytes between nodes than
  *          whole ones; MICS_ERR_MEMORY. */
-mics_status probe_rounding(mics_planner *planner, const mics_plan_choice *choice);
+mics_status probe_rounding(mics_planner *planner, const mics_plan_choice *choice,
+                           double *unseen_out);
 
 /* Sorts units into classes. */
 mics_status probe_classes(mics_planner *planner);
