@@ -122,8 +122,14 @@ static void explain_all(mics_plan_found *found)
 // Rivals' rows have a planner of their own where they have software of their own.
 static mics_status open_planners(const mics_plan *plan, int32_t nodes, mics_plan_found *found)
 {
-    const mics_plan_request own = mics_plan_request_get(plan, nodes);
-    const mics_plan_request rivals = mics_plan_rivals_get(plan, nodes);
+    const int32_t ranks = nodes * mics_cluster_ranks_per_node(&plan->cluster);
+    const bool muted =
+        mics_log_mute(true); // what is wrong with the file, the planner need not heed
+    const bool resolves = mics_run_resolve(plan->run, ranks, nodes) == MICS_OK;
+    (void)mics_log_mute(muted);
+    mics_plan_request own = mics_plan_request_get(plan, nodes);
+    mics_plan_request rivals = mics_plan_rivals_get(plan, nodes);
+    own.micro_batch = rivals.micro_batch = resolves ? plan->run->micro_batch : 0;
     MICS_TRY(mics_planner_open(plan->memory, &own, &found->planner));
     found->rivals = found->planner;
     return plan->software != NULL ? mics_planner_open(plan->memory, &rivals, &found->rivals)
@@ -157,10 +163,8 @@ mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
         return MICS_OK;
     MICS_TRY(offers_find_megatron(plan, found));
     for (int b = 0; b < MICS_PLAN_MEGATRON; b++) {
-        mics_planner *planner =
-            is_rival((mics_plan_baseline)b) ? found->rivals : found->planner;
-        MICS_TRY(mics_planner_baseline(planner, NULL, (mics_plan_baseline)b,
-                                       &found->baselines[b]));
+        mics_planner *planner = is_rival((mics_plan_baseline)b) ? found->rivals : found->planner;
+        MICS_TRY(mics_planner_baseline(planner, NULL, (mics_plan_baseline)b, &found->baselines[b]));
         if (planner == found->planner)
             MICS_TRY(mics_planner_merge(planner, &found->baselines[b], found->result));
     }

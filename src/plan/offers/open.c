@@ -8,9 +8,9 @@
 #include "mics/log.h"
 #include "model/from_config.h"
 #include "plan/offers/planning.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <math.h>
 #include <sys/stat.h>
 
 // What a config.json is planned with where nothing else is said: as Llama 2 was trained.

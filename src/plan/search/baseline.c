@@ -99,8 +99,8 @@ static mics_status search_bucket(const mics_planner *planner, const mics_plan_sp
     mics_planner_close(other);
     MICS_TRY(status);
     entry.runs = false; // with another run.coalesce_below than is asked for
-    if (entry.fits && (!best->fits || (entry.tight == best->tight ? entry.step_us < best->step_us
-                                                                  : best->tight)))
+    if (entry.fits &&
+        (!best->fits || (entry.tight == best->tight ? entry.step_us < best->step_us : best->tight)))
         *best = entry;
     return MICS_OK;
 }

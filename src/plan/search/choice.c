@@ -162,8 +162,8 @@ bool may_ring_boundary(const mics_planner *planner, const mics_plan_space *space
 
 bool reduces_in_rings(const mics_planner *planner, const mics_plan_choice *choice)
 {
-    return degree_has_stages(planner, choice->sharding.grads) &&
-           !sums_directly(planner, choice) && !choice->reduce_two_stage;
+    return degree_has_stages(planner, choice->sharding.grads) && !sums_directly(planner, choice) &&
+           !choice->reduce_two_stage;
 }
 
 bool choice_runs(const mics_planner *planner, const mics_plan_choice *choice)
@@ -174,8 +174,8 @@ bool choice_runs(const mics_planner *planner, const mics_plan_choice *choice)
     const bool sums = degree_has_stages(planner, s->grads) && !sums_directly(planner, choice);
     const bool gathers = degree_has_stages(planner, s->params) && choice->gather_two_stage;
     const bool rings = (hops && !choice->boundary_two_stage) || (sums && !choice->reduce_two_stage);
-    const bool stages = gathers || (hops && choice->boundary_two_stage) ||
-                        (sums && choice->reduce_two_stage);
+    const bool stages =
+        gathers || (hops && choice->boundary_two_stage) || (sums && choice->reduce_two_stage);
     return !(rings && stages) && !(mixed && choice->sums_by_ring && s->grads > 1) &&
            !(choice->all_reduces && s->optimizer < planner->ranks);
 }

@@ -367,7 +367,9 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
     entry.overhead_us = run.simulation->overhead_us;
     MICS_TRY_OUT(add_meetings(planner, &run, &entry));
     entry.memory = run.schedule->ledger;
-    entry.runs = choice_runs(planner, choice);
+    entry.runs =
+        choice_runs(planner, choice) &&
+        (int64_t)planner->request.min_replicas * choice->sharding.optimizer <= planner->ranks;
     name_choice(planner, &choice->sharding, entry.name, sizeof entry.name);
     fill_rates(planner, &entry);
     *entry_out = entry;

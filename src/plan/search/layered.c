@@ -84,24 +84,17 @@ static void add_number(int32_t micro_steps, int32_t number, int32_t *numbers, in
     numbers[(*count)++] = even;
 }
 
-// The most up to `most` that fit, of many micro-steps in even groups.
-static mics_status add_most(mics_planner *planner, mics_plan_choice choice, double limit_bytes,
-                            int32_t most, int32_t *numbers, int32_t *count)
+// The most up to `most` that fit, of many micro-steps in even groups, beside one.
+static void add_most(int32_t micro_steps, double free_bytes, size_t each_bytes, int32_t most,
+                     int32_t *numbers, int32_t *count)
 {
-    const int32_t micro_steps = choice.micro_steps;
-    mics_layered_need need;
-    double bytes = 0;
-    choice.layered_micro_steps = 1;
-    MICS_TRY(choice_memory(planner, &choice, &bytes));
-    MICS_TRY(need_of(planner, &choice, &need));
-    if (bytes > limit_bytes)
-        return MICS_OK;
-    const double more = (limit_bytes - bytes) / ((double)need.each_bytes + 1);
+    const double more = free_bytes / ((double)each_bytes + 1);
     int32_t number = more < most - 1 ? (int32_t)more + 1 : most;
+    if (free_bytes < 0)
+        return;
     while (micro_steps > MICS_PLAN_MAX_ALL_LAYERED && micro_steps % number != 0)
         number--;
     add_number(micro_steps, number, numbers, count);
-    return MICS_OK;
 }
 
 mics_status layered_numbers(mics_planner *planner, const mics_plan_choice *choice,
@@ -112,6 +105,7 @@ mics_status layered_numbers(mics_planner *planner, const mics_plan_choice *choic
     const int32_t most = rounds(planner, choice) ? listed : MICS_PLAN_MAX_ALL_LAYERED;
     mics_plan_choice again = *choice;
     mics_layered_need need;
+    double bytes = 0;
     *count_out = 0;
     for (int32_t number = 1; number <= listed; number *= 2)
         add_number(all, number, numbers_out, count_out);
@@ -120,7 +114,14 @@ mics_status layered_numbers(mics_planner *planner, const mics_plan_choice *choic
         add_number(all, all, numbers_out, count_out);
     if (all == 1 || planner->ranks <= planner->ranks_per_node)
         return MICS_OK;
+    again.layered_micro_steps = 1;
+    MICS_TRY(choice_memory(planner, &again, &bytes));
+    add_most(all, limit_bytes - bytes, need.each_bytes, most, numbers_out, count_out);
+    if (bytes + (double)(most - 1) * (double)need.each_bytes <= limit_bytes)
+        return MICS_OK; // with recomputation too
     again.recompute = mics_recompute_all(true);
-    MICS_TRY(add_most(planner, *choice, limit_bytes, most, numbers_out, count_out));
-    return add_most(planner, again, limit_bytes, most, numbers_out, count_out);
+    MICS_TRY(need_of(planner, &again, &need));
+    MICS_TRY(choice_memory(planner, &again, &bytes));
+    add_most(all, limit_bytes - bytes, need.each_bytes, most, numbers_out, count_out);
+    return MICS_OK;
 }

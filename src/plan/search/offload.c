@@ -23,14 +23,15 @@ static mics_status least_us(mics_planner *planner, const mics_plan_choice *c,
     const mics_cluster *cluster = &planner->request.cluster;
     const double units = c->offload_units, steps = c->micro_steps;
     double boundary_us = 0, update_us = 0;
-    MICS_TRY(probe_boundary(planner, c->sharding.optimizer, c->all_reduces, &boundary_us,
-                            &update_us));
+    MICS_TRY(
+        probe_boundary(planner, c->sharding.optimizer, c->all_reduces, &boundary_us, &update_us));
     const double copies_us =
         units > 0 ? units * mics_simulate_copy_us(cluster, host_bytes / units) : 0;
-    const double passes_us = fmax(batch->forward_us, copies_us) + fmax(batch->backward_us, copies_us);
-    *us_out = fmax(steps * passes_us,
-                   steps * (batch->forward_us + batch->backward_us) + update_us) +
-              boundary_us + cluster->step_overhead_us;
+    const double passes_us =
+        fmax(batch->forward_us, copies_us) + fmax(batch->backward_us, copies_us);
+    *us_out =
+        fmax(steps * passes_us, steps * (batch->forward_us + batch->backward_us) + update_us) +
+        boundary_us + cluster->step_overhead_us;
     return MICS_OK;
 }
 
@@ -48,7 +49,7 @@ mics_status choose_offload(mics_planner *planner, candidate *c, double *us_out, 
     int32_t units = 0;
     c->choice.offload_units = 0;
     MICS_TRY(planner_of(planner, c->choice.experts, c->choice.sequence, &planner));
-    MICS_TRY(probe_batch(planner, &c->choice, &batch));
+    MICS_TRY(probe_offloads(planner, &c->choice, &batch));
     MICS_TRY(choice_memory(planner, &c->choice, &c->memory_bytes));
     const double all = c->memory_bytes + c->unseen_bytes;
     const mics_offload *o = batch->offloads;

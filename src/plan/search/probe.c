@@ -217,7 +217,7 @@ static bool is_structure(const structures *s, const structures *wanted)
 {
     return s->kind == wanted->kind && s->shares == wanted->shares && s->defers == wanted->defers &&
            s->syncs == wanted->syncs && s->far == wanted->far && s->prefetch == wanted->prefetch &&
-           s->layered_micro_steps == wanted->layered_micro_steps &&
+           s->layered_micro_steps == wanted->layered_micro_steps && s->uneven == wanted->uneven &&
            mics_recompute_is(s->recompute, wanted->recompute);
 }
 
@@ -238,7 +238,7 @@ static mics_status add_structures(mics_planner *planner, const structures *wante
 static mics_status measure_structures(mics_planner *planner, const mics_plan_choice *choice,
                                       int32_t groups, structures *s)
 {
-    const int32_t wanted = groups < PROBED_GROUPS ? groups : PROBED_GROUPS;
+    const int32_t wanted = s->uneven > 0 ? 1 : groups < PROBED_GROUPS ? groups : PROBED_GROUPS;
     mics_plan_choice probe = *choice;
     probe.recompute = s->recompute;
     probe.micro_batch = 1;
@@ -248,8 +248,9 @@ static mics_status measure_structures(mics_planner *planner, const mics_plan_cho
         probe.sharding.optimizer = planner->ranks;
     probe.early_gathers = false;
     for (; s->probed < wanted; s->probed++)
-        MICS_TRY(measure_structure(planner, &probe, (s->probed + 1) * s->layered_micro_steps,
-                                   &s->by_groups[s->probed]));
+        MICS_TRY(measure_structure(
+            planner, &probe, s->uneven > 0 ? s->uneven : (s->probed + 1) * s->layered_micro_steps,
+            &s->by_groups[s->probed]));
     return MICS_OK;
 }
 
@@ -275,6 +276,7 @@ mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choic
         .far = defers && sharding->optimizer > planner->ranks_per_node,
         .prefetch = choice->prefetch,
         .layered_micro_steps = layered_micro_steps,
+        .uneven = choice->micro_steps % layered_micro_steps != 0 ? choice->micro_steps : 0,
         .recompute = planner->reads_alike
                          ? mics_recompute_all(choice->recompute.units == MICS_RECOMPUTE_ALL)
                          : choice->recompute};
@@ -305,13 +307,15 @@ int32_t choice_groups(const mics_plan_choice *choice)
 
 const structure *structure_at(const structures *s, int32_t groups)
 {
+    if (s->uneven > 0)
+        return &s->by_groups[0];
     return &s->by_groups[(groups < PROBED_GROUPS ? groups : PROBED_GROUPS) - 1];
 }
 
 double structure_count(const structures *s, list_count what, int32_t class, int32_t groups)
 {
     const double last = structure_at(s, groups)->counts[what][class];
-    if (groups <= PROBED_GROUPS)
+    if (groups <= PROBED_GROUPS || s->uneven > 0)
         return last;
     return last +
            (groups - PROBED_GROUPS) * (last - s->by_groups[PROBED_GROUPS - 2].counts[what][class]);
@@ -349,15 +353,6 @@ static mics_status open_pass_us(mics_planner *planner, batch_probe *probe)
         for (int32_t i = 0; i < passes; i++)
             probe->pass_us[sharded][i] = -1;
     }
-    return MICS_OK;
-}
-
-static mics_status list_offloads(const mics_planner *planner, batch_probe *probe)
-{
-    const int32_t most = planner->request.accelerator ? probe->schedule->offload_max : -1;
-    MICS_TRY(MICS_NEW(planner->memory, most + 1, &probe->offloads));
-    for (int32_t units = 0; units <= most; units++)
-        probe->offloads[units] = mics_schedule_offload(probe->schedule, units);
     return MICS_OK;
 }
 
@@ -411,8 +406,6 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
         if (status == MICS_OK)
             status = open_schedule(planner, &plain, 1, true, &probe->schedule);
         if (status == MICS_OK)
-            status = list_offloads(planner, probe);
-        if (status == MICS_OK)
             measure_batch(planner, probe);
         else
             close_batch(planner, probe);
@@ -422,6 +415,19 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
         *list = probe;
     }
     *probe_out = probe;
+    return MICS_OK;
+}
+
+mics_status probe_offloads(mics_planner *planner, const mics_plan_choice *choice,
+                           const batch_probe **probe_out)
+{
+    MICS_TRY(probe_batch(planner, choice, probe_out));
+    batch_probe *probe = find_batch(planner, choice->micro_batch, choice->recompute);
+    if (probe->offloads != NULL)
+        return MICS_OK;
+    MICS_TRY(MICS_NEW(planner->memory, probe->schedule->offload_max + 1, &probe->offloads));
+    for (int32_t units = 0; units <= probe->schedule->offload_max; units++)
+        probe->offloads[units] = mics_schedule_offload(probe->schedule, units);
     return MICS_OK;
 }
 
@@ -458,6 +464,8 @@ mics_status batch_of(mics_planner *planner, const mics_plan_choice *choice, batc
             left--;
         }
     }
+    if (choice->offload_units == 0)
+        return MICS_OK;
     batch_out->layered_bytes -=
         (size_t)mics_schedule_offload(kept->schedule, choice->offload_units).spared_elems *
         mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS);

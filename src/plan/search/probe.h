@@ -43,8 +43,8 @@ typedef struct structure {
     int32_t *counts[COUNTS];           // by class
 } structure;
 
-// Of lists with 1, 2 and PROBED_GROUPS layered groups, as many of them as were asked for. Groups that
-// are a micro-step shorter gather the same, into the same slots.
+// Of lists with 1, 2 and PROBED_GROUPS layered groups, as many of them as were asked for. Where
+// layered groups differ in length there is one list, with all micro-steps.
 typedef struct structures {
     struct structures *next;
     structure_kind kind; // of experts, where ranks keep different ones: all else is gathered
@@ -53,6 +53,7 @@ typedef struct structures {
     // mixture O > P.
     bool defers, far, syncs;
     int32_t prefetch, layered_micro_steps;
+    int32_t uneven; // micro-steps, where groups differ in length; 0
     mics_recompute recompute;
     int32_t probed; // lists measured so far
     structure by_groups[PROBED_GROUPS];
@@ -79,7 +80,7 @@ typedef struct batch_probe {
     double forward_us, backward_us; // of one micro-step, all units
     double *unit_us;                // of backward, by unit
     mics_schedule *schedule;        // that it was taken from, for others to be like it
-    mics_offload *offloads;         // of accelerators: by units in host memory, schedule->offload_max + 1
+    mics_offload *offloads;         // of probe_offloads: by units, to schedule->offload_max
     double *pass_us[2];             // of mics_simulate_options: G = E, G > E
     comm_cost all_to_alls;          // of one micro-step, where has_all_to_alls
     bool has_all_to_alls;
@@ -104,7 +105,7 @@ struct mics_planner {
     int32_t ranks; // of an island of local steps; else all
     bool mixture;  // has units of experts
     double available_bytes;
-    double limit_bytes; // of the first one: that plans may take which are searched
+    double limit_bytes;           // of the first one: that plans may take which are searched
     int32_t degrees[MAX_DEGREES]; // that the mesh allows, ascending
     int32_t degree_count;
     int64_t *micro_batches; // of a rank's share of the global batch, ascending
@@ -135,6 +136,8 @@ mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choic
                             const structures **structures_out);
 mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
                         const batch_probe **probe_out);
+mics_status probe_offloads(mics_planner *planner, const mics_plan_choice *choice,
+                           const batch_probe **probe_out);
 mics_status probe_boundary(mics_planner *planner, int32_t degree, bool all_reduces, double *us_out,
                            double *update_us_out);
 

@@ -304,8 +304,8 @@ mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *sp
     const mics_plan_space *within = space != NULL ? space : &everything;
     mics_plan_result *result = NULL;
     MICS_TRY(check_space(planner, within, top));
-    planner->limit_bytes = planner->available_bytes -
-                           (within->fills_memory ? 0 : planner->request.margin_bytes);
+    planner->limit_bytes =
+        planner->available_bytes - (within->fills_memory ? 0 : planner->request.margin_bytes);
     MICS_TRY(search_below_limit(planner, within, top, &result));
     if (result->count == 0 && planner->limit_bytes < planner->available_bytes) {
         mics_plan_result_close(result);
@@ -366,7 +366,7 @@ mics_status mics_planner_merge(mics_planner *planner, const mics_plan_entry *row
     if (status == MICS_ERR_INVALID)
         return MICS_OK;
     MICS_TRY(status);
-    if (!entry.fits || (entry.tight && roomy))
+    if (!entry.runs || !entry.fits || (entry.tight && roomy))
         return MICS_OK;
     if (!entry.tight && !roomy)
         result->count = 0; // what is tight is no plan any more

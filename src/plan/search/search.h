@@ -9,7 +9,8 @@
 typedef struct candidate {
     double bound_us;
     double memory_bytes;
-    double unseen_bytes; // of it, messages that choice_memory does not count, as far as they are known
+    double
+        unseen_bytes; // of it, messages that choice_memory does not count, as far as they are known
     mics_plan_choice choice;
 } candidate;
 

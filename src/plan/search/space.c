@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The space: every choice with its memory and its bound.
-#include "plan/search/choice.h"
 #include "mics/log.h"
+#include "plan/search/choice.h"
 #include "plan/search/layered.h"
 #include "plan/search/planner.h"
 #include "plan/search/search.h"

@@ -64,7 +64,7 @@ static double draw_between(trial *t, double low, double high)
         print_error("%s\n", (t)->model);                                                           \
         print_error("%s\n", (t)->cluster);                                                         \
         print_error("%s\n", (t)->run);                                                             \
-        fail_msg("MICS_TEST_PLAN_SEED=%" PRIu64 " MICS_TEST_PLAN_CASES=1: " format, (t)->seed,      \
+        fail_msg("MICS_TEST_PLAN_SEED=%" PRIu64 " MICS_TEST_PLAN_CASES=1: " format, (t)->seed,     \
                  __VA_ARGS__);                                                                     \
     } while (0)
 
@@ -76,12 +76,13 @@ static double draw_model(trial *t)
     const int width = 32 * draw_int(t, 1, 5), vocab = draw_int(t, 100, 2000);
     t->layers = draw_int(t, 1, 8);
     if (draw_one_in(t, 5)) {
-        snprintf(t->model, sizeof t->model,
-                 "{\"model_type\": \"mixtral\", \"hidden_size\": %d, \"num_hidden_layers\": %d, "
-                 "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"intermediate_size\": %d, "
-                 "\"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"vocab_size\": %d, "
-                 "\"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5}",
-                 width, t->layers, 2 * width, vocab);
+        snprintf(
+            t->model, sizeof t->model,
+            "{\"model_type\": \"mixtral\", \"hidden_size\": %d, \"num_hidden_layers\": %d, "
+            "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"intermediate_size\": %d, "
+            "\"num_local_experts\": 4, \"num_experts_per_tok\": 2, \"vocab_size\": %d, "
+            "\"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5}",
+            width, t->layers, 2 * width, vocab);
         return t->layers * 28.0 * width * width + 2.0 * vocab * width;
     }
     snprintf(t->model, sizeof t->model,
@@ -98,7 +99,7 @@ static void draw_cluster(trial *t, double params)
     static const char *const pipelined[] = {"true", "false"};
     t->nodes = draw_int(t, 1, 4);
     t->per_node = draw_int(t, 1, 4);
-    t->memory_bytes = draw_between(t, 20 * params / (t->nodes * t->per_node), 60 * params) + 1.1e6;
+    t->memory_bytes = draw_between(t, 30 * params / (t->nodes * t->per_node), 200 * params) + 2e6;
     snprintf(t->cluster, sizeof t->cluster,
              "{\"name\": \"drawn\", \"nodes\": %d, \"pipelined\": %s, \"usd_per_node_hour\": 3.6, "
              "\"accelerator\": {\"memory_gib\": %.9f, \"reserve_gib\": 0, \"tflops_fp32\": %.4f, "
@@ -108,9 +109,8 @@ static void draw_cluster(trial *t, double params)
              "\"slowdown\": %.3f}, \"network\": {\"gbit_per_s\": %.4f, \"latency_us\": 20, "
              "\"slowdown\": %.3f}}}",
              t->nodes, DRAW_OF(t, pipelined), t->memory_bytes / (1 << 30), draw_between(t, 1, 4),
-             draw_between(t, 4, 20), draw_between(t, 0.1, 30), t->per_node,
-             draw_between(t, 2, 100), draw_between(t, 0.01, 0.3), draw_between(t, 2, 200),
-             draw_between(t, 0.01, 0.3));
+             draw_between(t, 4, 20), draw_between(t, 0.1, 30), t->per_node, draw_between(t, 2, 100),
+             draw_between(t, 0.01, 0.3), draw_between(t, 2, 200), draw_between(t, 0.01, 0.3));
 }
 
 static int draw_degree(trial *t, int below)
@@ -221,8 +221,8 @@ static void check_choices(trial *t, const mics_plan *plan, const mics_plan_found
         while (share % choice.micro_batch != 0)
             choice.micro_batch--;
         choice.micro_steps = (int32_t)(share / choice.micro_batch);
-        choice.early_gathers = draw_one_in(t, 2) &&
-                               mics_planner_gathers_early(found->planner, &choice, false);
+        choice.early_gathers =
+            draw_one_in(t, 2) && mics_planner_gathers_early(found->planner, &choice, false);
         const bool muted = mics_log_mute(true); // not with sums in bf16 over rings
         const mics_status status = mics_planner_evaluate(found->planner, &choice, &row);
         (void)mics_log_mute(muted);
