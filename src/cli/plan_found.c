@@ -88,7 +88,7 @@ static void print_memory(printer *r, const mics_plan_entry *e)
     PRINTER_ROW(r, gib(r->headings ? NULL : "", fabs(e->spare_bytes)),
                 cell_rounded("spare_bytes", e->spare_bytes));
     if (!r->headings)
-        printer_text(r, e->tight ? " to spare, tight" : e->fits ? " to spare" : " MISSING");
+        printer_text(r, e->tight ? " tight" : e->fits ? " to spare" : " MISSING");
 }
 
 void cli_plan_entry(printer *r, const char *key, const mics_plan *plan,

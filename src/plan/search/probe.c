@@ -8,7 +8,6 @@
 // recomputation. The boundary depends on the optimizer's degree.
 #include "plan/search/probe.h"
 #include "base/free.h"
-#include "plan/search/bound.h"
 #include "plan/search/choice.h"
 #include "plan/simulate/simulate.h"
 #include "schedule/layered.h"
@@ -516,14 +515,12 @@ mics_status probe_boundary(mics_planner *planner, int32_t degree, bool all_reduc
 
 // ---- rounding ----
 
-mics_status probe_rounding(mics_planner *planner, const mics_plan_choice *choice,
-                           double *unseen_out)
+mics_status probe_rounding(mics_planner *planner, const mics_plan_choice *choice, double *bytes_out)
 {
     mics_schedule *schedule = NULL;
     const batch_probe *batch = NULL;
-    double counted_bytes = 0;
     mics_plan_choice least = *choice; // what a schedule sends as what is the same with any batch
-    *unseen_out = 0;
+    *bytes_out = 0;
     if (!request_rounds(&planner->request))
         return MICS_OK;
     least.micro_batch = planner->micro_batches[0];
@@ -532,7 +529,6 @@ mics_status probe_rounding(mics_planner *planner, const mics_plan_choice *choice
     MICS_TRY(open_schedule(planner, &least, 1, false, &schedule));
     const double bytes = (double)schedule->ledger.total;
     mics_schedule_close(schedule);
-    MICS_TRY(choice_memory(planner, &least, &counted_bytes));
-    *unseen_out = bytes - counted_bytes;
+    *bytes_out = bytes;
     return MICS_OK;
 }

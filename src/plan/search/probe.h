@@ -164,13 +164,12 @@ static inline size_t activation_bytes(const batch_probe *batch, size_t in_flight
 batch_probe *find_batch(const mics_planner *planner, int64_t micro_batch, mics_recompute recompute);
 
 /* Whether runs can have what the request rounds with a choice's sharding and collectives, whatever
- * its batch. If so, messages that choice_memory does not count; 0 where nothing is rounded, as these are
- * few bytes then.
+ * its batch; and what one with the smallest batch, which is one micro-step, takes. 0: nothing is rounded.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged: rounded numbers would be more bytes between nodes than
  *          whole ones; MICS_ERR_MEMORY. */
 mics_status probe_rounding(mics_planner *planner, const mics_plan_choice *choice,
-                           double *unseen_out);
+                           double *bytes_out);
 
 /* Sorts units into classes. */
 mics_status probe_classes(mics_planner *planner);

@@ -43,27 +43,6 @@ static int compare_candidates(const void *left, const void *right)
 
 // ---- simulation, best bound first ----
 
-static bool same_sharding(const mics_plan_choice *left, const mics_plan_choice *right)
-{
-    const mics_sharding *a = &left->sharding, *b = &right->sharding;
-    return a->params == b->params && a->grads == b->grads && a->optimizer == b->optimizer &&
-           left->experts == right->experts && left->sequence == right->sequence;
-}
-
-static int32_t index_of_sharding(const search *s, const mics_plan_choice *choice)
-{
-    int32_t at = 0;
-    while (at < s->found_count && !same_sharding(&s->found[at].choice, choice))
-        at++;
-    return at;
-}
-
-// Whether a bound is above a time beyond rounding.
-static bool is_above(double bound_us, double time_us)
-{
-    return bound_us > time_us + 2e-3 + 1e-9 * time_us;
-}
-
 // Bytes are counted where times tie, which is seldom.
 static mics_status count_inter_bytes(search *s, found *f)
 {
@@ -152,18 +131,6 @@ static mics_status simulate_choice(search *s, candidate *c)
         MICS_TRY(try_choice(s, &as, &bytes));
     }
     return MICS_OK;
-}
-
-bool is_cut(const search *s, const mics_plan_choice *choice, double bound_us, double worth)
-{
-    const int32_t same = index_of_sharding(s, choice);
-    const bool full = s->found_count == s->max_found;
-    if (s->space->exhaustive || s->found_count == 0)
-        return false;
-    if (worth < 1)
-        return bound_us > worth * s->found[0].step_us;
-    return (same < s->found_count && is_above(bound_us, s->found[same].step_us)) ||
-           (full && is_above(bound_us, s->found[s->max_found - 1].step_us));
 }
 
 // Those from one on.

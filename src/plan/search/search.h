@@ -56,6 +56,14 @@ mics_status keep_candidate(search *s, const candidate *c);
  * simulated: such a bound is some 3 % too low, and many choices are about as fast. */
 #define WORTH_OFFLOAD 0.97
 
+bool same_sharding(const mics_plan_choice *left, const mics_plan_choice *right);
+
+/* Where a choice's sharding stands among what was found; found_count: nowhere. */
+int32_t index_of_sharding(const search *s, const mics_plan_choice *choice);
+
+/* Whether a bound is above a time beyond rounding. */
+bool is_above(double bound_us, double time_us);
+
 /* Whether what was found leaves nothing to win for a choice that takes so long at least: it can be
  * neither the best of its sharding nor among the best; with a share below 1 its bound is not below that
  * of the best time. */

@@ -7,6 +7,39 @@
 #include "plan/search/planner.h"
 #include "plan/search/search.h"
 
+bool same_sharding(const mics_plan_choice *left, const mics_plan_choice *right)
+{
+    const mics_sharding *a = &left->sharding, *b = &right->sharding;
+    return a->params == b->params && a->grads == b->grads && a->optimizer == b->optimizer &&
+           left->experts == right->experts && left->sequence == right->sequence;
+}
+
+int32_t index_of_sharding(const search *s, const mics_plan_choice *choice)
+{
+    int32_t at = 0;
+    while (at < s->found_count && !same_sharding(&s->found[at].choice, choice))
+        at++;
+    return at;
+}
+
+// Whether a bound is above a time beyond rounding.
+bool is_above(double bound_us, double time_us)
+{
+    return bound_us > time_us + 2e-3 + 1e-9 * time_us;
+}
+
+bool is_cut(const search *s, const mics_plan_choice *choice, double bound_us, double worth)
+{
+    const int32_t same = index_of_sharding(s, choice);
+    const bool full = s->found_count == s->max_found;
+    if (s->space->exhaustive || s->found_count == 0)
+        return false;
+    if (worth < 1)
+        return bound_us > worth * s->found[0].step_us;
+    return (same < s->found_count && is_above(bound_us, s->found[same].step_us)) ||
+           (full && is_above(bound_us, s->found[s->max_found - 1].step_us));
+}
+
 mics_status keep_candidate(search *s, const candidate *c)
 {
     if (s->count == s->capacity) {
@@ -134,16 +167,30 @@ static mics_status list_batches(search *s, mics_plan_choice choice)
     return MICS_OK;
 }
 
+// Of `bytes` that the smallest schedule takes, what choice_memory does not know; 0 bytes: all is known.
+static mics_status take_unseen(search *s, mics_plan_choice choice, double bytes)
+{
+    double known = bytes;
+    choice.micro_batch = s->at->micro_batches[0];
+    choice.micro_steps = choice.layered_micro_steps = 1;
+    if (bytes > 0)
+        MICS_TRY(choice_memory(s->at, &choice, &known));
+    s->unseen_bytes = bytes - known;
+    return MICS_OK;
+}
+
 // Every batch of one sharding and its collectives, unless rounding rules them out.
 static mics_status list_sharding(search *s, const mics_plan_choice *choice)
 {
     const bool muted = mics_log_mute(true);
-    const mics_status status = probe_rounding(s->at, choice, &s->unseen_bytes);
+    double bytes = 0;
+    const mics_status status = probe_rounding(s->at, choice, &bytes);
     (void)mics_log_mute(muted);
     if (status != MICS_OK && status != MICS_ERR_INVALID)
         return status;
     if (status == MICS_OK) {
         bool helps = false;
+        MICS_TRY(take_unseen(s, *choice, bytes));
         MICS_TRY(price_collectives(s->at, s->space, choice, s->classes, &helps));
         return helps || reduces_in_rings(s->at, choice) ? list_batches(s, *choice) : MICS_OK;
     }
