@@ -14,8 +14,7 @@
  * MiB more in one version than in another. The chip's own reserve is of one version. */
 #define MICS_PLAN_RESERVE 0.01
 
-/* What plans leave free of the rest unless nothing else fits: a GiB, or 2 % of the memory where that is
- * less. Where the user says what to leave free, or how much there is, that alone counts. */
+/* Left free of the rest unless nothing else fits: a GiB, or 2 % of the memory where that is less. */
 #define MICS_PLAN_MARGIN 0.02
 #define MICS_PLAN_MARGIN_BYTES (1 << 30)
 

@@ -178,10 +178,10 @@ static mics_status search_curve(mics_planner *planner, const mics_plan_space *sp
     return status;
 }
 
-// `answer` is the plan of any P.
-static mics_status search_params(mics_planner *planner, const mics_plan_entry *answer,
-                                 mics_plan_point *point)
+// Beside the plans of any P.
+static mics_status search_params(const mics_plan_found *whole, mics_plan_point *point)
 {
+    mics_planner *planner = whole->planner;
     const int32_t p = point->size, n = point->ranks;
     mics_plan_result *best = NULL;
     const mics_plan_space spaces[] = {
@@ -194,8 +194,9 @@ static mics_status search_params(mics_planner *planner, const mics_plan_entry *a
     mics_status status = MICS_OK;
     for (int32_t c = 1; status == MICS_OK && c < 4; c++)
         status = search_curve(planner, &spaces[c], best, point, c);
-    if (status == MICS_OK && answer->choice.sharding.params == p)
-        status = mics_planner_merge(planner, answer, best);
+    if (status == MICS_OK && whole->result->count > 0 &&
+        whole->result->entries[0].choice.sharding.params == p)
+        status = mics_planner_merge(planner, &whole->result->entries[0], best);
     mics_plan_entry *entry = best->count > 0 ? &best->entries[0] : &best->nearest;
     mics_plan_explain(planner, NULL, entry);
     take_curve(point, 0, entry);
@@ -203,30 +204,16 @@ static mics_status search_params(mics_planner *planner, const mics_plan_entry *a
     return status;
 }
 
-static mics_status plan_params(const mics_plan *plan, const mics_plan_entry *answer,
+static mics_status plan_params(const mics_plan *plan, const mics_plan_found *whole,
                                mics_plan_point *point)
 {
-    mics_planner *planner = NULL;
     point->nodes = plan->nodes;
-    const mics_plan_request request = mics_plan_request_get(plan, plan->nodes);
-    MICS_TRY(mics_planner_open(plan->memory, &request, &planner));
-    point->ranks = mics_planner_ranks(planner);
-    point->global_batch = request.global_batch;
-    const mics_status status = search_params(planner, answer, point);
-    if (status == MICS_OK && !point->has[0])
+    point->ranks = mics_planner_ranks(whole->planner);
+    point->global_batch = mics_plan_request_get(plan, plan->nodes).global_batch;
+    MICS_TRY(search_params(whole, point));
+    if (!point->has[0])
         note_missing(point, &point->curves[0]);
-    mics_planner_close(planner);
-    return status;
-}
-
-static mics_status find_answer(const mics_plan *plan, mics_plan_entry *answer_out)
-{
-    mics_plan_found found = {0};
-    const mics_status status = mics_plan_find(plan, plan->nodes, 0, &found);
-    if (status == MICS_OK && found.result->count > 0)
-        *answer_out = found.result->entries[0];
-    mics_plan_found_close(&found);
-    return status;
+    return MICS_OK;
 }
 
 // ---- the whole ----
@@ -242,15 +229,18 @@ static mics_status fail_empty(const mics_plan *plan, const mics_plan_sweep *swee
 static mics_status run_sweep(const mics_plan *plan, mics_plan_sweep *sweep)
 {
     bool any = false;
-    mics_plan_entry answer = {.fits = false};
+    mics_plan_found whole = {0}; // of any P
+    mics_status status = MICS_OK;
     if (sweep->over_params)
-        MICS_TRY(find_answer(plan, &answer));
-    for (int32_t i = 0; i < sweep->point_count; i++) {
+        status = mics_plan_find(plan, plan->nodes, 0, &whole);
+    for (int32_t i = 0; status == MICS_OK && i < sweep->point_count; i++) {
         mics_plan_point *point = &sweep->points[i];
-        MICS_TRY(sweep->over_params ? plan_params(plan, &answer, point) : plan_nodes(plan, point));
+        status = sweep->over_params ? plan_params(plan, &whole, point) : plan_nodes(plan, point);
         any = any || point->has[0];
         mics_work_tell(&plan->listener, "planning", i + 1, sweep->point_count);
     }
+    mics_plan_found_close(&whole);
+    MICS_TRY(status);
     return any ? MICS_OK : fail_empty(plan, sweep);
 }
 

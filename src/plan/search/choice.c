@@ -160,12 +160,6 @@ bool may_ring_boundary(const mics_planner *planner, const mics_plan_space *space
            (!choice->reduce_two_stage || sums_directly(planner, choice));
 }
 
-bool reduces_in_rings(const mics_planner *planner, const mics_plan_choice *choice)
-{
-    return degree_has_stages(planner, choice->sharding.grads) && !sums_directly(planner, choice) &&
-           !choice->reduce_two_stage;
-}
-
 bool choice_runs(const mics_planner *planner, const mics_plan_choice *choice)
 {
     const mics_sharding *s = &choice->sharding;

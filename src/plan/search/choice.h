@@ -75,9 +75,6 @@ bool in_space(const mics_planner *planner, const mics_plan_space *space, mics_sh
 bool may_ring_boundary(const mics_planner *planner, const mics_plan_space *space,
                        const mics_plan_choice *choice);
 
-/* Whether first-hop reductions go in rings where they could go in two stages. */
-bool reduces_in_rings(const mics_planner *planner, const mics_plan_choice *choice);
-
 /* Whether a run file can say a choice, and mics run it: run.collectives stands for gathers, reductions
  * and the boundary together. */
 bool choice_runs(const mics_planner *planner, const mics_plan_choice *choice);

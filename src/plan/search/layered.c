@@ -115,13 +115,13 @@ mics_status layered_numbers(mics_planner *planner, const mics_plan_choice *choic
     if (all == 1 || planner->ranks <= planner->ranks_per_node)
         return MICS_OK;
     again.layered_micro_steps = 1;
-    MICS_TRY(choice_memory(planner, &again, &bytes));
-    add_most(all, limit_bytes - bytes, need.each_bytes, most, numbers_out, count_out);
-    if (bytes + (double)(most - 1) * (double)need.each_bytes <= limit_bytes)
-        return MICS_OK; // with recomputation too
-    again.recompute = mics_recompute_all(true);
-    MICS_TRY(need_of(planner, &again, &need));
-    MICS_TRY(choice_memory(planner, &again, &bytes));
-    add_most(all, limit_bytes - bytes, need.each_bytes, most, numbers_out, count_out);
+    for (int way = 0; way < 2; way++) { // as it is, and recomputed where `most` do not fit
+        MICS_TRY(need_of(planner, &again, &need));
+        MICS_TRY(choice_memory(planner, &again, &bytes));
+        add_most(all, limit_bytes - bytes, need.each_bytes, most, numbers_out, count_out);
+        if (bytes + (double)(most - 1) * (double)need.each_bytes <= limit_bytes)
+            break;
+        again.recompute = mics_recompute_all(true);
+    }
     return MICS_OK;
 }

@@ -11,10 +11,9 @@ mics_status layered_by_rule(mics_planner *planner, const mics_plan_choice *choic
 
 enum { MAX_LAYERED_NUMBERS = 7 };
 
-/* Numbers of layered micro-steps that the search tries: 1, 2, 4, 8 in groups as even as can be; all,
- * where their activations are not beyond the memory; over several nodes the most that fit into
- * `limit_bytes`, as recomputation is and with all of it. Not over 8 where they would be added too often
- * in 16 bits, and groups are even where there are too many to be simulated. */
+/* Layered micro-steps that the search tries: 1, 2, 4, 8 in groups as even as can be; all; over several
+ * nodes the most that fit into `limit_bytes`. At most 8 where they would be added too often in 16 bits;
+ * groups are even where there are too many to be simulated. */
 mics_status layered_numbers(mics_planner *planner, const mics_plan_choice *choice,
                             double limit_bytes, int32_t numbers_out[MAX_LAYERED_NUMBERS],
                             int32_t *count_out);

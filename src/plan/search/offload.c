@@ -1,9 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Activations in host memory: as few as fit, as each further unit is copied for nothing.
-//
-// Beside copies, which have a stream of their own, such a choice takes at least what it takes without
-// them; what recomputation is, other collectives do not depend on.
 #include "plan/search/bound.h"
 #include "plan/search/choice.h"
 #include "plan/search/planner.h"
@@ -15,8 +12,8 @@
 // rank has as much of it as its accelerator has, where the cluster does not say (both assumed).
 static const double host_share = 0.75;
 
-// Computation, or the copies of a layered group: all go there beside its forward passes, as the last of
-// them waits until places are free, and come back beside the backward ones. The boundary follows.
+// Copies all go there beside a group's forward passes, as the last of these wait for places, and come
+// back beside the backward ones. The boundary follows.
 static mics_status least_us(mics_planner *planner, const mics_plan_choice *c,
                             const batch_probe *batch, double host_bytes, double *us_out)
 {
@@ -87,11 +84,6 @@ static mics_status list_forms(search *s, const candidate *base, double worth)
         MICS_TRY(keep_candidate(s, &c));
     }
     return MICS_OK;
-}
-
-bool may_offload(const search *s)
-{
-    return !s->space->offload_given && s->planner->request.accelerator;
 }
 
 mics_status list_offload_around(search *s)

@@ -6,7 +6,7 @@
 // The space is the whole family P | G | O that the mesh allows (on CPUs with every E of a model with
 // experts), times every micro-batch x accumulation that gives the global batch, recomputation,
 // activations in host memory, units gathered ahead, layered micro-steps (some, all, or as many as
-// fit), and collectives by one ring or in two stages where their groups span nodes. What does not fit is left out by memory, which is
+// fit), and collectives by one ring or in two stages. What does not fit is left out by memory, which is
 // known without making the schedule; what cannot be among the best by a lower bound on its time
 // (computation alone, bytes over links, passes that wait for them) that never exceeds what the
 // simulation says. So the best is that of the whole space.

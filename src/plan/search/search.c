@@ -7,12 +7,9 @@
 #include "plan/search/search.h"
 #include "base/free.h"
 #include "mics/log.h"
-#include "plan/search/bound.h"
 #include "plan/search/choice.h"
 #include "plan/search/evaluate.h"
-#include "plan/search/layered.h"
 #include "plan/search/planner.h"
-#include "plan/search/probe.h"
 #include <math.h>
 #include <stdlib.h>
 

@@ -52,8 +52,8 @@ mics_status list_space(search *s);
 /* Puts one more choice behind those that are listed. */
 mics_status keep_candidate(search *s, const candidate *c);
 
-/* Of the best time, what the bound of a choice with activations in host memory is below where it is
- * simulated: such a bound is some 3 % too low, and many choices are about as fast. */
+// Of the best time, below which bounds with activations in host memory are: they are 3 % too low, and
+// many choices are about as fast.
 #define WORTH_OFFLOAD 0.97
 
 bool same_sharding(const mics_plan_choice *left, const mics_plan_choice *right);
@@ -61,12 +61,8 @@ bool same_sharding(const mics_plan_choice *left, const mics_plan_choice *right);
 /* Where a choice's sharding stands among what was found; found_count: nowhere. */
 int32_t index_of_sharding(const search *s, const mics_plan_choice *choice);
 
-/* Whether a bound is above a time beyond rounding. */
-bool is_above(double bound_us, double time_us);
-
-/* Whether what was found leaves nothing to win for a choice that takes so long at least: it can be
- * neither the best of its sharding nor among the best; with a share below 1 its bound is not below that
- * of the best time. */
+/* Whether a choice that takes so long at least can be neither the best of its sharding nor among the
+ * best; with `worth` below 1, whether its bound is not below that share of the best time. */
 bool is_cut(const search *s, const mics_plan_choice *choice, double bound_us, double worth);
 
 /* Of a space's choices for one sharding the one with the least memory. */
@@ -79,8 +75,10 @@ mics_status choose_offload(mics_planner *planner, candidate *c, double *us_out, 
 
 enum { OFFLOAD_BASES = 4 };
 
-/* Whether the space and the device allow activations in host memory. */
-bool may_offload(const search *s);
+static inline bool may_offload(const search *s)
+{
+    return !s->space->offload_given && s->planner->request.accelerator;
+}
 
 /* Lists, with activations in host memory, as few units as fit: the OFFLOAD_BASES best of what was found,
  * where they recompute, and with the next larger micro-batch; or all of the first `listed` that do not fit, unless what was

@@ -23,7 +23,7 @@ int32_t index_of_sharding(const search *s, const mics_plan_choice *choice)
 }
 
 // Whether a bound is above a time beyond rounding.
-bool is_above(double bound_us, double time_us)
+static bool is_above(double bound_us, double time_us)
 {
     return bound_us > time_us + 2e-3 + 1e-9 * time_us;
 }
@@ -192,7 +192,9 @@ static mics_status list_sharding(search *s, const mics_plan_choice *choice)
         bool helps = false;
         MICS_TRY(take_unseen(s, *choice, bytes));
         MICS_TRY(price_collectives(s->at, s->space, choice, s->classes, &helps));
-        return helps || reduces_in_rings(s->at, choice) ? list_batches(s, *choice) : MICS_OK;
+        helps = helps || (!choice->reduce_two_stage && !sums_directly(s->at, choice) &&
+                          degree_has_stages(s->at, choice->sharding.grads)); // rings go together
+        return helps ? list_batches(s, *choice) : MICS_OK;
     }
     if (s->refused_at == NULL) {
         s->refused_at = s->at;
