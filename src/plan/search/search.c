@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The search: of the space, what fits is simulated in the order of its bounds until no bound is below
 // what was found.
-//
 // Plans leave the request's margin free. Where nothing does, a second search takes what fits at all.
 #include "plan/search/search.h"
 #include "base/free.h"
