@@ -89,7 +89,7 @@ static void print_memory(printer *r, const mics_plan_entry *e)
     PRINTER_ROW(r, gib(r->headings ? NULL : "", fabs(e->spare_bytes)),
                 cell_rounded("spare_bytes", e->spare_bytes));
     if (!r->headings)
-        printer_text(r, e->fits ? " to spare" : " MISSING");
+        printer_text(r, e->tight ? " tight" : e->fits ? " to spare" : " MISSING");
 }
 
 void cli_plan_entry(printer *r, const char *key, const mics_plan *plan,
@@ -101,7 +101,7 @@ void cli_plan_entry(printer *r, const char *key, const mics_plan *plan,
     }
     printer_open(r, key, '{', false);
     cli_plan_choice(r, entry);
-    PRINTER_ROW(r, cell_flag("fits", entry->fits));
+    PRINTER_ROW(r, cell_flag("fits", entry->fits), cell_flag("tight", entry->tight));
     print_memory(r, entry);
     print_times(r, entry, false);
     print_rates(r, plan, entry, false);
@@ -227,6 +227,7 @@ static void print_ranks(printer *r, const mics_plan *plan, const mics_plan_found
                    cell_words("note", plan->cluster.note), cell_int("ranks", ranks),
                    cell_rounded("memory_bytes", bytes),
                    cell_rounded("left_free_bytes", plan->reserve_bytes),
+                   cell_rounded("tight_below_bytes", plan->margin_bytes),
                    cell_number("usd_per_node_hour", usd > 0 ? usd : NAN));
 }
 

@@ -58,7 +58,7 @@ static void print_take(const printer *r, const mics_plan_offer *offer, const cha
         take = text_of("mics cannot run this (%s). As planned:", offer->cannot);
     printer_phrases(r,
                     "%s%s %s, micro-batch %lld x %d x %d ranks = %lld %s%s%s%s%s: %s a step%s, "
-                    "%s a rank to spare.",
+                    "%s a rank to spare%s.",
                     where, take.text, offer->entry.name, (long long)c->micro_batch,
                     (int)c->micro_steps, (int)(offer->ranks / (c->sequence > 1 ? c->sequence : 1)),
                     (long long)offer->global_batch, offer->pairs ? "pairs" : "sequences",
@@ -66,7 +66,8 @@ static void print_take(const printer *r, const mics_plan_offer *offer, const cha
                     c->early_gathers ? ", run.early_gathers true" : "",
                     c->boundary_two_stage ? "" : ", run.collectives ring",
                     cli_plan_span(&offer->step_s).text, whole.text,
-                    text_size(offer->entry.spare_bytes).text);
+                    text_size(offer->entry.spare_bytes).text,
+                    offer->entry.tight ? ", which is tight" : "");
 }
 
 // Of which published trainings plans are known to be how far off.
@@ -191,6 +192,7 @@ static void print_figures(printer *r, const mics_plan_offer *offer, const table 
         CELL_SHOWN(7, wide ? "MFU %" : NULL, "%.1f", 100 * offer->entry.mfu),
         cell_column(cell_rounded("spare_bytes", offer->entry.spare_bytes), 11,
                     wide ? "to spare" : NULL, "%s", text_size(offer->entry.spare_bytes).text),
+        cell_flag("tight", offer->entry.tight),
         cell_int("published_rows", offer->published_rows),
         CELL_SHOWN(10, tokens ? "tokens" : NULL, "%s", cli_plan_count(offer->tokens.typical).text),
         CELL_SHOWN(10, whole ? "time" : NULL, "%s",

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { MAX_NODES_TRIED = 1 << 13, LEAST_TOP = 5 };
+enum { MAX_NODES_TRIED = 1 << 13 };
 
 // ---- what the run file says ----
 
@@ -122,8 +122,14 @@ static void explain_all(mics_plan_found *found)
 // Rivals' rows have a planner of their own where they have software of their own.
 static mics_status open_planners(const mics_plan *plan, int32_t nodes, mics_plan_found *found)
 {
-    const mics_plan_request own = mics_plan_request_get(plan, nodes);
-    const mics_plan_request rivals = mics_plan_rivals_get(plan, nodes);
+    const int32_t ranks = nodes * mics_cluster_ranks_per_node(&plan->cluster);
+    const bool muted =
+        mics_log_mute(true); // what is wrong with the file, the planner need not heed
+    const bool resolves = mics_run_resolve(plan->run, ranks, nodes) == MICS_OK;
+    (void)mics_log_mute(muted);
+    mics_plan_request own = mics_plan_request_get(plan, nodes);
+    mics_plan_request rivals = mics_plan_rivals_get(plan, nodes);
+    own.micro_batch = rivals.micro_batch = resolves ? plan->run->micro_batch : 0;
     MICS_TRY(mics_planner_open(plan->memory, &own, &found->planner));
     found->rivals = found->planner;
     return plan->software != NULL ? mics_planner_open(plan->memory, &rivals, &found->rivals)
@@ -135,26 +141,33 @@ static bool is_rival(mics_plan_baseline baseline)
     return baseline != MICS_PLAN_MICS && baseline != MICS_PLAN_MICS_PLUS;
 }
 
+// What the run file says may be better than what is searched, as on any of its axes it may say more.
+static mics_status merge_file(mics_plan_found *found)
+{
+    mics_plan_entry own = found->file;
+    if (found->rivals != found->planner && own.outer.every == 0)
+        MICS_TRY(mics_planner_evaluate(found->planner, &own.choice, &own));
+    return mics_planner_merge(found->planner, &own, found->result);
+}
+
 mics_status mics_plan_find(const mics_plan *plan, int32_t nodes, int32_t top,
                            mics_plan_found *found)
 {
     MICS_TRY(open_planners(plan, nodes, found));
     const mics_plan_space space = {.fitting_only = top == 0};
-    // Host memory is tried for the best plans, so for as many whatever is shown: curves and tables
-    // then agree with a single plan.
-    const int32_t shown = top > 0 ? top : 1;
-    MICS_TRY(mics_planner_search(found->planner, &space, shown > LEAST_TOP ? shown : LEAST_TOP,
-                                 &found->result));
-    if (found->result->count > shown)
-        found->result->count = shown;
+    MICS_TRY(mics_planner_search(found->planner, &space, top > 0 ? top : 1, &found->result));
+    found->has_file = !plan->bare && evaluate_file(plan, nodes, found);
+    if (found->has_file)
+        MICS_TRY(merge_file(found));
     if (found->result->count == 0)
         return MICS_OK;
     MICS_TRY(offers_find_megatron(plan, found));
-    for (int b = 0; b < MICS_PLAN_MEGATRON; b++)
-        MICS_TRY(
-            mics_planner_baseline(is_rival((mics_plan_baseline)b) ? found->rivals : found->planner,
-                                  NULL, (mics_plan_baseline)b, &found->baselines[b]));
-    found->has_file = top > 0 && !plan->bare && evaluate_file(plan, nodes, found);
+    for (int b = 0; b < MICS_PLAN_MEGATRON; b++) {
+        mics_planner *planner = is_rival((mics_plan_baseline)b) ? found->rivals : found->planner;
+        MICS_TRY(mics_planner_baseline(planner, NULL, (mics_plan_baseline)b, &found->baselines[b]));
+        if (planner == found->planner)
+            MICS_TRY(mics_planner_merge(planner, &found->baselines[b], found->result));
+    }
     explain_all(found);
     offers_explain_rivals(plan, found);
     return MICS_OK;
@@ -213,6 +226,7 @@ const mics_plan_entry *mics_plan_faster_baseline(const mics_plan_found *found)
     for (int b = 0; b < MICS_PLAN_BASELINES; b++) {
         const mics_plan_entry *entry = &found->baselines[b];
         if (entry->choice.micro_batch == 0 || !entry->fits || entry->step_us >= below_us ||
+            (entry->tight && !found->result->entries[0].tight) ||
             (b != MICS_PLAN_MEGATRON && same_choice(entry, &found->result->entries[0])))
             continue;
         fastest = entry;

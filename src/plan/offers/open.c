@@ -8,6 +8,7 @@
 #include "mics/log.h"
 #include "model/from_config.h"
 #include "plan/offers/planning.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -321,6 +322,8 @@ static mics_status take_reserve(mics_plan *plan, const mics_plan_spec *spec)
                          "--reserve: a rank of %s has %s for the run; leave some of it",
                          plan->cluster.name, mics_size_text(there, text, sizeof text));
     chip->reserve_bytes += plan->reserve_bytes;
+    if (!spec->has_reserve && plan->run->memory_limit_bytes == 0)
+        plan->margin_bytes = fmin(MICS_PLAN_MARGIN_BYTES, MICS_PLAN_MARGIN * chip->memory_bytes);
     return MICS_OK;
 }
 
@@ -555,6 +558,7 @@ mics_plan_request mics_plan_request_get(const mics_plan *plan, int32_t nodes)
     request.accelerator = plan->accelerator;
     request.share_params = run->share_params;
     request.memory_bytes = memory_limit(plan);
+    request.margin_bytes = plan->margin_bytes;
     const bool ring = run->collectives == MICS_COLLECTIVES_RING &&
                       mics_cluster_ranks_per_node(&plan->cluster) > 1;
     if (run->boundary_auto && plan->math == MICS_MATH_BF16 && !plan->accelerator && !ring)

@@ -58,6 +58,6 @@ mics_status offers_search(mics_planner *planner, const mics_run *run, int32_t mi
 {
     mics_plan_space space = space_of(run);
     space.min_replicas = min_replicas;
-    space.fitting_only = true;
+    space.fitting_only = space.fills_memory = true;
     return mics_planner_search(planner, &space, MAX_TIES, result_out);
 }

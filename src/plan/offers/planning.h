@@ -14,6 +14,10 @@
  * MiB more in one version than in another. The chip's own reserve is of one version. */
 #define MICS_PLAN_RESERVE 0.01
 
+/* Left free of the rest unless nothing else fits: a GiB, or 2 % of the memory where that is less. */
+#define MICS_PLAN_MARGIN 0.02
+#define MICS_PLAN_MARGIN_BYTES (1 << 30)
+
 typedef struct mics_plan_spec {
     const char *file;        // the run file, or a model's config.json
     const char *const *sets; // "a.b=v"
@@ -58,6 +62,7 @@ typedef struct mics_plan {
     const char *attention; // kernel whose rates are taken; NULL: attention has rates of its own
     bool lacks_attention;  // the chip has no rates of it
     double reserve_bytes;  // left free; the cluster's reserve holds it too
+    double margin_bytes;   // left free too unless nothing else fits
     const mics_software *software; // of rivals' rows; NULL: as mics
     mics_plan_pipeline pipeline;   // MEGATRON: degrees above 0 stand fixed
 } mics_plan;

@@ -164,40 +164,56 @@ static mics_status plan_nodes(const mics_plan *plan, mics_plan_point *point)
     return status;
 }
 
+// Rows that mics runs are plans too.
 static mics_status search_curve(mics_planner *planner, const mics_plan_space *space,
-                                mics_plan_point *point, int32_t curve)
+                                mics_plan_result *best, mics_plan_point *point, int32_t curve)
 {
     mics_plan_result *result = NULL;
     MICS_TRY(mics_planner_search(planner, space, 1, &result));
     mics_plan_entry *entry = result->count > 0 ? &result->entries[0] : &result->nearest;
     mics_plan_explain(planner, NULL, entry);
     take_curve(point, curve, entry);
+    const mics_status status = mics_planner_merge(planner, entry, best);
     mics_plan_result_close(result);
-    return MICS_OK;
+    return status;
 }
 
-static mics_status plan_params(const mics_plan *plan, mics_plan_point *point)
+// Beside the plans of any P.
+static mics_status search_params(const mics_plan_found *whole, mics_plan_point *point)
 {
-    mics_planner *planner = NULL;
-    point->nodes = plan->nodes;
-    const mics_plan_request request = mics_plan_request_get(plan, plan->nodes);
-    MICS_TRY(mics_planner_open(plan->memory, &request, &planner));
-    const int32_t p = point->size, n = mics_planner_ranks(planner);
-    point->ranks = n;
-    point->global_batch = request.global_batch;
+    mics_planner *planner = whole->planner;
+    const int32_t p = point->size, n = point->ranks;
+    mics_plan_result *best = NULL;
     const mics_plan_space spaces[] = {
         {.params = p},
         {.sharding = {p, p, p}, .collectives_given = true, .gather_two_stage = true},
         {.sharding = {p, p, n}},
         {.sharding = {p, n, n}, .collectives_given = true},
     };
+    MICS_TRY(mics_planner_search(planner, &spaces[0], 1, &best));
     mics_status status = MICS_OK;
-    for (int32_t c = 0; status == MICS_OK && c < 4; c++)
-        status = search_curve(planner, &spaces[c], point, c);
-    if (status == MICS_OK && !point->has[0])
-        note_missing(point, &point->curves[0]);
-    mics_planner_close(planner);
+    for (int32_t c = 1; status == MICS_OK && c < 4; c++)
+        status = search_curve(planner, &spaces[c], best, point, c);
+    if (status == MICS_OK && whole->result->count > 0 &&
+        whole->result->entries[0].choice.sharding.params == p)
+        status = mics_planner_merge(planner, &whole->result->entries[0], best);
+    mics_plan_entry *entry = best->count > 0 ? &best->entries[0] : &best->nearest;
+    mics_plan_explain(planner, NULL, entry);
+    take_curve(point, 0, entry);
+    mics_plan_result_close(best);
     return status;
+}
+
+static mics_status plan_params(const mics_plan *plan, const mics_plan_found *whole,
+                               mics_plan_point *point)
+{
+    point->nodes = plan->nodes;
+    point->ranks = mics_planner_ranks(whole->planner);
+    point->global_batch = mics_plan_request_get(plan, plan->nodes).global_batch;
+    MICS_TRY(search_params(whole, point));
+    if (!point->has[0])
+        note_missing(point, &point->curves[0]);
+    return MICS_OK;
 }
 
 // ---- the whole ----
@@ -213,12 +229,18 @@ static mics_status fail_empty(const mics_plan *plan, const mics_plan_sweep *swee
 static mics_status run_sweep(const mics_plan *plan, mics_plan_sweep *sweep)
 {
     bool any = false;
-    for (int32_t i = 0; i < sweep->point_count; i++) {
+    mics_plan_found whole = {0}; // of any P
+    mics_status status = MICS_OK;
+    if (sweep->over_params)
+        status = mics_plan_find(plan, plan->nodes, 0, &whole);
+    for (int32_t i = 0; status == MICS_OK && i < sweep->point_count; i++) {
         mics_plan_point *point = &sweep->points[i];
-        MICS_TRY(sweep->over_params ? plan_params(plan, point) : plan_nodes(plan, point));
+        status = sweep->over_params ? plan_params(plan, &whole, point) : plan_nodes(plan, point);
         any = any || point->has[0];
         mics_work_tell(&plan->listener, "planning", i + 1, sweep->point_count);
     }
+    mics_plan_found_close(&whole);
+    MICS_TRY(status);
     return any ? MICS_OK : fail_empty(plan, sweep);
 }
 

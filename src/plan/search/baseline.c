@@ -28,7 +28,8 @@ static void choose_shardings(mics_plan_baseline baseline, int32_t ranks, mics_pl
 
 // The paper takes the smallest partition group that fits, and gathers ahead of computation. Where
 // no group leaves memory for that, the smallest that fits at all.
-static mics_status choose_smallest(mics_planner *planner, mics_plan_space *space)
+static mics_status choose_smallest(mics_planner *planner, double limit_bytes,
+                                   mics_plan_space *space, bool *fits_out)
 {
     bool fits = false;
     for (int32_t ahead = space->prefetch_given ? 0 : 1; ahead >= 0 && !fits; ahead--) {
@@ -38,9 +39,10 @@ static mics_status choose_smallest(mics_planner *planner, mics_plan_space *space
             double bytes = 0;
             space->params = planner->degrees[i];
             MICS_TRY(least_memory(planner, space, &choice, &bytes));
-            fits = bytes <= planner->available_bytes;
+            fits = bytes <= limit_bytes;
         }
     }
+    *fits_out = fits;
     return MICS_OK;
 }
 
@@ -96,7 +98,9 @@ static mics_status search_bucket(const mics_planner *planner, const mics_plan_sp
     const mics_status status = search_one(other, space, &entry);
     mics_planner_close(other);
     MICS_TRY(status);
-    if (entry.fits && (!best->fits || entry.step_us < best->step_us))
+    entry.runs = false; // with another run.coalesce_below than is asked for
+    if (entry.fits &&
+        (!best->fits || (entry.tight == best->tight ? entry.step_us < best->step_us : best->tight)))
         *best = entry;
     return MICS_OK;
 }
@@ -109,8 +113,12 @@ static mics_status search_rounded(mics_planner *planner, const mics_plan_space *
     choose_shardings(baseline, planner->ranks, &within);
     choose_collectives(baseline, &within);
     within.fitting_only = true;
-    if (baseline == MICS_PLAN_MICS)
-        MICS_TRY(choose_smallest(planner, &within));
+    bool fits = baseline != MICS_PLAN_MICS;
+    if (!fits)
+        MICS_TRY(choose_smallest(planner, planner->available_bytes - planner->request.margin_bytes,
+                                 &within, &fits));
+    if (!fits)
+        MICS_TRY(choose_smallest(planner, planner->available_bytes, &within, &fits));
     MICS_TRY(search_one(planner, &within, &best));
     for (size_t i = 0; i < sizeof buckets / sizeof *buckets && shares_buckets(planner, baseline);
          i++)
@@ -146,6 +154,7 @@ static mics_status search_shardings(mics_planner *planner, const mics_plan_space
     MICS_TRY(mics_planner_open(planner->memory, &request, &other));
     const mics_status status = search_rounded(other, space, baseline, entry_out);
     mics_planner_close(other);
+    entry_out->runs = false; // with other dtypes
     return status;
 }
 

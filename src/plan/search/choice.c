@@ -160,6 +160,20 @@ bool may_ring_boundary(const mics_planner *planner, const mics_plan_space *space
            (!choice->reduce_two_stage || sums_directly(planner, choice));
 }
 
+bool choice_runs(const mics_planner *planner, const mics_plan_choice *choice)
+{
+    const mics_sharding *s = &choice->sharding;
+    const bool mixed = planner->request.precision == MICS_PRECISION_MIXED;
+    const bool hops = s->params < planner->ranks && degree_has_stages(planner, planner->ranks);
+    const bool sums = degree_has_stages(planner, s->grads) && !sums_directly(planner, choice);
+    const bool gathers = degree_has_stages(planner, s->params) && choice->gather_two_stage;
+    const bool rings = (hops && !choice->boundary_two_stage) || (sums && !choice->reduce_two_stage);
+    const bool stages =
+        gathers || (hops && choice->boundary_two_stage) || (sums && choice->reduce_two_stage);
+    return !(rings && stages) && !(mixed && choice->sums_by_ring && s->grads > 1) &&
+           !(choice->all_reduces && s->optimizer < planner->ranks);
+}
+
 // ---- order ----
 
 int compare_real(double a, double b)

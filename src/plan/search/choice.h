@@ -75,6 +75,10 @@ bool in_space(const mics_planner *planner, const mics_plan_space *space, mics_sh
 bool may_ring_boundary(const mics_planner *planner, const mics_plan_space *space,
                        const mics_plan_choice *choice);
 
+/* Whether a run file can say a choice, and mics run it: run.collectives stands for gathers, reductions
+ * and the boundary together. */
+bool choice_runs(const mics_planner *planner, const mics_plan_choice *choice);
+
 /* Whether a space can be searched for `top` plans.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged. */

@@ -328,6 +328,7 @@ void fill_rates(const mics_planner *planner, mics_plan_entry *entry)
     entry->reserve_bytes = request->memory_bytes > 0 ? 0 : device->reserve_bytes;
     entry->spare_bytes = planner->available_bytes - (double)entry->memory.total;
     entry->fits = entry->spare_bytes >= 0;
+    entry->tight = entry->fits && entry->spare_bytes < request->margin_bytes;
 }
 
 static void name_choice(const mics_planner *planner, const mics_sharding *sharding, char *text,
@@ -366,6 +367,9 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
     entry.overhead_us = run.simulation->overhead_us;
     MICS_TRY_OUT(add_meetings(planner, &run, &entry));
     entry.memory = run.schedule->ledger;
+    entry.runs =
+        choice_runs(planner, choice) &&
+        (int64_t)planner->request.min_replicas * choice->sharding.optimizer <= planner->ranks;
     name_choice(planner, &choice->sharding, entry.name, sizeof entry.name);
     fill_rates(planner, &entry);
     *entry_out = entry;

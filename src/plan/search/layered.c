@@ -72,17 +72,56 @@ mics_status mics_planner_layered(mics_planner *planner, const mics_plan_choice *
     return layered_by_rule(planner, choice, number_out);
 }
 
-mics_status tries_all_layered(mics_planner *planner, const mics_plan_choice *choice,
-                              bool *tries_out)
+static void add_number(int32_t micro_steps, int32_t number, int32_t *numbers, int32_t *count)
 {
-    const int32_t all = choice->micro_steps;
-    const bool listed = all <= MICS_PLAN_MAX_LAYERED_MICRO_STEPS && (all & (all - 1)) == 0;
+    const int32_t even = mics_schedule_layered_micro_steps(micro_steps, number);
+    if (micro_steps % even != 0 && micro_steps > MICS_PLAN_MAX_ALL_LAYERED)
+        return;
+    for (int32_t i = 0; i < *count; i++) {
+        if (numbers[i] == even)
+            return;
+    }
+    numbers[(*count)++] = even;
+}
+
+// The most up to `most` that fit, of many micro-steps in even groups, beside one.
+static void add_most(int32_t micro_steps, double free_bytes, size_t each_bytes, int32_t most,
+                     int32_t *numbers, int32_t *count)
+{
+    const double more = free_bytes / ((double)each_bytes + 1);
+    int32_t number = more < most - 1 ? (int32_t)more + 1 : most;
+    if (free_bytes < 0)
+        return;
+    while (micro_steps > MICS_PLAN_MAX_ALL_LAYERED && micro_steps % number != 0)
+        number--;
+    add_number(micro_steps, number, numbers, count);
+}
+
+mics_status layered_numbers(mics_planner *planner, const mics_plan_choice *choice,
+                            double limit_bytes, int32_t numbers_out[MAX_LAYERED_NUMBERS],
+                            int32_t *count_out)
+{
+    const int32_t all = choice->micro_steps, listed = MICS_PLAN_MAX_LAYERED_MICRO_STEPS;
+    const int32_t most = rounds(planner, choice) ? listed : MICS_PLAN_MAX_ALL_LAYERED;
+    mics_plan_choice again = *choice;
     mics_layered_need need;
-    *tries_out = false;
-    if (listed || all > MICS_PLAN_MAX_ALL_LAYERED ||
-        (rounds(planner, choice) && all > MICS_PLAN_MAX_LAYERED_MICRO_STEPS))
-        return MICS_OK;
+    double bytes = 0;
+    *count_out = 0;
+    for (int32_t number = 1; number <= listed; number *= 2)
+        add_number(all, number, numbers_out, count_out);
     MICS_TRY(need_of(planner, choice, &need));
-    *tries_out = (double)(all - 1) * (double)need.each_bytes <= planner->available_bytes;
+    if (all <= most && (double)(all - 1) * (double)need.each_bytes <= limit_bytes)
+        add_number(all, all, numbers_out, count_out);
+    if (all == 1 || planner->ranks <= planner->ranks_per_node)
+        return MICS_OK;
+    again.layered_micro_steps = 1;
+    for (int way = 0; way < 2; way++) { // as it is, and recomputed where `most` do not fit
+        MICS_TRY(need_of(planner, &again, &need));
+        MICS_TRY(choice_memory(planner, &again, &bytes));
+        add_most(all, limit_bytes - bytes, need.each_bytes, most, numbers_out, count_out);
+        if (bytes + (double)(most - 1) * (double)need.each_bytes <= limit_bytes)
+            break;
+        again.recompute = mics_recompute_all(true);
+    }
     return MICS_OK;
 }

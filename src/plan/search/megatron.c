@@ -243,7 +243,7 @@ static mics_status list_cut(cuts *all, cut c, const stage_times *units, const bo
     if (!all->any || c.memory_bytes < all->smallest.memory_bytes)
         all->smallest = c;
     all->any = true;
-    if (c.memory_bytes > planner->available_bytes)
+    if (c.memory_bytes > limit_of(planner))
         return MICS_OK;
     const waiting waits = wait_for(all, &c, b, &times);
     c.bound_us = pipeline_busy(&c, &times).us + waits.us + waits.slow_us + b->update_us +
@@ -259,7 +259,7 @@ static bool is_given(int32_t wanted, int32_t value)
 // As few layers of each stage as fit (Megatron's recompute_method "block").
 static double least_recomputed(const cuts *all, cut c, const stage_times *units)
 {
-    const double there = all->planner->available_bytes;
+    const double there = limit_of(all->planner);
     const double layers = stage_layers(&c, all->sizes.layers, c.p.stages > 1 ? 1 : 0);
     c.recomputed = 0;
     const double none = memory_of(all, &c, units);
@@ -474,6 +474,7 @@ static mics_plan_entry name_whole(const mics_planner *planner, mics_megatron_era
                                           .chunks = 1,
                                           .expert = 1,
                                           .era = era};
+    entry.runs = false;
     entry.choice.sharding = (mics_sharding){1, 1, 1};
     write_name(&entry.pipeline, entry.name);
     return entry;
@@ -492,6 +493,8 @@ static bool is_better(const mics_plan_entry *entry, const mics_plan_entry *best)
 {
     if (best->step_us == 0 || entry->fits != best->fits)
         return best->step_us == 0 || entry->fits;
+    if (entry->tight != best->tight)
+        return best->tight;
     return entry->fits ? entry->step_us < best->step_us : entry->memory.total < best->memory.total;
 }
 
@@ -503,7 +506,12 @@ mics_status plan_megatron(mics_planner *planner, const mics_plan_space *space,
     mics_status status = MICS_OK;
     if (all.sizes.layers > 0)
         all.elems = cut_layer_elems(planner->request.model);
+    planner->limit_bytes = planner->available_bytes - planner->request.margin_bytes;
     MICS_TRY_OUT(list_cuts(&all));
+    if (all.count == 0 && planner->request.margin_bytes > 0) {
+        planner->limit_bytes = planner->available_bytes;
+        MICS_TRY_OUT(list_cuts(&all));
+    }
     if (all.count > 0)
         qsort(all.items, (size_t)all.count, sizeof(cut), compare_cuts);
     for (int32_t i = 0; i < all.count; i++) {

@@ -4,9 +4,9 @@
 // memory from the ledger, runs them on clocks, and says why the best is the best.
 //
 // The space is the whole family P | G | O that the mesh allows (on CPUs with every E of a model with
-// experts), times every micro-batch x accumulation that gives the global batch, recomputation, units
-// gathered ahead, layered micro-steps (1, 2, 4, 8 or all), and gathers and reductions by one ring
-// or in two stages where their groups span nodes. What does not fit is left out by memory, which is
+// experts), times every micro-batch x accumulation that gives the global batch, recomputation,
+// activations in host memory, units gathered ahead, layered micro-steps (some, all, or as many as
+// fit), and collectives by one ring or in two stages. What does not fit is left out by memory, which is
 // known without making the schedule; what cannot be among the best by a lower bound on its time
 // (computation alone, bytes over links, passes that wait for them) that never exceeds what the
 // simulation says. So the best is that of the whole space.
@@ -63,6 +63,7 @@ typedef struct mics_plan_request {
     const mics_software *software; // whose MEGATRON is; NULL: as Megatron Core is now
     int32_t min_replicas;          // copies of every state that searched shardings keep at least
     double memory_bytes;           // a rank may use; 0: the accelerator's without its reserve
+    double margin_bytes;           // of them, that plans leave free unless nothing else fits
     // Local steps (every > 0): shardings are over an island's ranks, which divide all.
     mics_outer outer;
     int32_t outer_ranks;
@@ -103,6 +104,8 @@ typedef struct mics_plan_entry {
     char
         name[MICS_PLAN_NAME_BYTES]; // "mics+(8)", "megatron t8 p16 d4 v2", "megatron t8c2 p4 d16e8"
     bool fits;
+    bool tight;                // fits, but leaves less than the margin
+    bool runs;                 // a run file can say it, and mics run it
     mics_memory_ledger memory; // of a rank
     double reserve_bytes;      // of the accelerator, not ours
     double spare_bytes;        // that are left; below 0: what is missing
@@ -171,13 +174,14 @@ typedef struct mics_plan_space {
     bool sums_by_ring, all_reduces;
     bool early_given, early_gathers; // where they may be
     bool fitting_only;               // nothing that does not fit is looked at: no `faster`
+    bool fills_memory;               // leaves no margin, as trainings that choose by themselves
     bool exhaustive;                 // simulate everything that fits: for tests
 } mics_plan_space;
 
 // What a search found.
 typedef struct mics_plan_result {
     mics_plan_entry *entries; // the best of each of the best shardings, best first
-    int32_t count;
+    int32_t count, capacity;
     // Lacks the least of what does not fit and would be more than 1 % faster than the winner; the
     // few that lack the least and could be by their bounds are looked at.
     mics_plan_entry faster;
@@ -232,6 +236,14 @@ mics_status mics_planner_evaluate(mics_planner *planner, const mics_plan_choice 
 mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *space, int32_t top,
                                 mics_plan_result **result_out);
 void mics_plan_result_close(mics_plan_result *result);
+
+/* Puts a row among a result's entries, where the planner's own request can be run so, and it is better
+ * than what is there: so no row beats the first entry. Rows of another request are evaluated anew.
+ *
+ * Returns: as mics_planner_evaluate.
+ */
+mics_status mics_planner_merge(mics_planner *planner, const mics_plan_entry *row,
+                               mics_plan_result *result);
 
 // What plans are compared with.
 typedef enum mics_plan_baseline {

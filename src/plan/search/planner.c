@@ -134,6 +134,7 @@ static mics_status open_planner(mics_memory *memory, const mics_plan_request *re
     planner->available_bytes = request->memory_bytes > 0
                                    ? request->memory_bytes
                                    : device->memory_bytes - device->reserve_bytes;
+    planner->limit_bytes = planner->available_bytes;
     // Libraries whose ring steps overlap choose trees where those are faster.
     planner->simulate =
         (mics_simulate_options){.math = request->math, .trees = request->cluster.pipelined};

@@ -339,7 +339,8 @@ static mics_status simulate_plain(mics_planner *planner, const mics_plan_choice 
 static void close_batch(mics_planner *planner, batch_probe *probe)
 {
     mics_schedule_close(probe->schedule);
-    MICS_FREE_ALL(planner->memory, probe->pass_us[0], probe->pass_us[1], probe->unit_us);
+    MICS_FREE_ALL(planner->memory, probe->pass_us[0], probe->pass_us[1], probe->unit_us,
+                  probe->offloads);
     mics_free(planner->memory, probe);
 }
 
@@ -416,6 +417,19 @@ mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
     return MICS_OK;
 }
 
+mics_status probe_offloads(mics_planner *planner, const mics_plan_choice *choice,
+                           const batch_probe **probe_out)
+{
+    MICS_TRY(probe_batch(planner, choice, probe_out));
+    batch_probe *probe = find_batch(planner, choice->micro_batch, choice->recompute);
+    if (probe->offloads != NULL)
+        return MICS_OK;
+    MICS_TRY(MICS_NEW(planner->memory, probe->schedule->offload_max + 1, &probe->offloads));
+    for (int32_t units = 0; units <= probe->schedule->offload_max; units++)
+        probe->offloads[units] = mics_schedule_offload(probe->schedule, units);
+    return MICS_OK;
+}
+
 void add_whole(const mics_planner *planner, const batch_probe *all, int32_t unit, batch_probe *at)
 {
     const size_t elem = mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS);
@@ -449,6 +463,8 @@ mics_status batch_of(mics_planner *planner, const mics_plan_choice *choice, batc
             left--;
         }
     }
+    if (choice->offload_units == 0)
+        return MICS_OK;
     batch_out->layered_bytes -=
         (size_t)mics_schedule_offload(kept->schedule, choice->offload_units).spared_elems *
         mics_precision_bytes(planner->request.precision, MICS_MEM_ACTIVATIONS);
@@ -499,17 +515,20 @@ mics_status probe_boundary(mics_planner *planner, int32_t degree, bool all_reduc
 
 // ---- rounding ----
 
-mics_status probe_rounding(mics_planner *planner, const mics_plan_choice *choice)
+mics_status probe_rounding(mics_planner *planner, const mics_plan_choice *choice, double *bytes_out)
 {
     mics_schedule *schedule = NULL;
     const batch_probe *batch = NULL;
     mics_plan_choice least = *choice; // what a schedule sends as what is the same with any batch
+    *bytes_out = 0;
     if (!request_rounds(&planner->request))
         return MICS_OK;
     least.micro_batch = planner->micro_batches[0];
     least.micro_steps = least.layered_micro_steps = 1;
     MICS_TRY(probe_batch(planner, &least, &batch));
     MICS_TRY(open_schedule(planner, &least, 1, false, &schedule));
+    const double bytes = (double)schedule->ledger.total;
     mics_schedule_close(schedule);
+    *bytes_out = bytes;
     return MICS_OK;
 }

@@ -80,6 +80,7 @@ typedef struct batch_probe {
     double forward_us, backward_us; // of one micro-step, all units
     double *unit_us;                // of backward, by unit
     mics_schedule *schedule;        // that it was taken from, for others to be like it
+    mics_offload *offloads;         // of probe_offloads: by units, to schedule->offload_max
     double *pass_us[2];             // of mics_simulate_options: G = E, G > E
     comm_cost all_to_alls;          // of one micro-step, where has_all_to_alls
     bool has_all_to_alls;
@@ -104,6 +105,7 @@ struct mics_planner {
     int32_t ranks; // of an island of local steps; else all
     bool mixture;  // has units of experts
     double available_bytes;
+    double limit_bytes;           // of the first one: that plans may take which are searched
     int32_t degrees[MAX_DEGREES]; // that the mesh allows, ascending
     int32_t degree_count;
     int64_t *micro_batches; // of a rank's share of the global batch, ascending
@@ -119,6 +121,12 @@ struct mics_planner {
     boundary_probe *boundaries; // by degree, 2 each: [1] with all_reduces
 };
 
+/* What searched plans may take: all that a rank may use, or less where they leave a margin. */
+static inline double limit_of(const mics_planner *planner)
+{
+    return planner->first != NULL ? planner->first->limit_bytes : planner->limit_bytes;
+}
+
 /* How a class is sharded: of experts over the ranks that keep the same ones. */
 mics_sharding class_sharding(const mics_planner *planner, const unit_class *class,
                              mics_sharding mesh);
@@ -128,6 +136,8 @@ mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choic
                             const structures **structures_out);
 mics_status probe_batch(mics_planner *planner, const mics_plan_choice *choice,
                         const batch_probe **probe_out);
+mics_status probe_offloads(mics_planner *planner, const mics_plan_choice *choice,
+                           const batch_probe **probe_out);
 mics_status probe_boundary(mics_planner *planner, int32_t degree, bool all_reduces, double *us_out,
                            double *update_us_out);
 
@@ -154,11 +164,12 @@ static inline size_t activation_bytes(const batch_probe *batch, size_t in_flight
 batch_probe *find_batch(const mics_planner *planner, int64_t micro_batch, mics_recompute recompute);
 
 /* Whether runs can have what the request rounds with a choice's sharding and collectives, whatever
- * its batch.
+ * its batch; and what one with the smallest batch, which is one micro-step, takes. 0: nothing is rounded.
  *
  * Returns: MICS_OK; MICS_ERR_INVALID, logged: rounded numbers would be more bytes between nodes than
  *          whole ones; MICS_ERR_MEMORY. */
-mics_status probe_rounding(mics_planner *planner, const mics_plan_choice *choice);
+mics_status probe_rounding(mics_planner *planner, const mics_plan_choice *choice,
+                           double *bytes_out);
 
 /* Sorts units into classes. */
 mics_status probe_classes(mics_planner *planner);

@@ -23,7 +23,7 @@ static bool add_fewest(const mics_planner *planner, const batch_probe *all, doub
             add_whole(planner, all, u, at);
             at->recompute.units++;
         }
-        if (others + (double)counted(activation_bytes(at, in_flight)) <= planner->available_bytes)
+        if (others + (double)counted(activation_bytes(at, in_flight)) <= limit_of(planner))
             return true;
     }
     return false;
@@ -43,7 +43,7 @@ mics_status fitting_forms(mics_planner *planner, const mics_plan_choice *choice,
     const double others = bytes - (double)counted(activation_bytes(kept, in_flight));
     form.recompute = mics_recompute_all(true);
     MICS_TRY(probe_batch(planner, &form, &all));
-    if (others + (double)counted(activation_bytes(all, in_flight)) > planner->available_bytes)
+    if (others + (double)counted(activation_bytes(all, in_flight)) > limit_of(planner))
         return MICS_OK;
     for (int way = 0; way < MAX_FORMS; way++) {
         form.recompute = (mics_recompute){0, false, way % 2 == 1, way / 2 % 2 == 1};

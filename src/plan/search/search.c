@@ -1,52 +1,18 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The search: lists the space, drops what does not fit, and simulates the rest in the order of
-// their bounds until no bound is below what was found.
+// The search: of the space, what fits is simulated in the order of its bounds until no bound is below
+// what was found.
+// Plans leave the request's margin free. Where nothing does, a second search takes what fits at all.
 #include "plan/search/search.h"
 #include "base/free.h"
 #include "mics/log.h"
-#include "plan/search/bound.h"
 #include "plan/search/choice.h"
 #include "plan/search/evaluate.h"
-#include "plan/search/layered.h"
 #include "plan/search/planner.h"
-#include "plan/search/probe.h"
 #include <math.h>
 #include <stdlib.h>
 
 enum { FASTER_TRIED = 8 };
-
-typedef struct candidate {
-    double bound_us;
-    double memory_bytes;
-    mics_plan_choice choice;
-} candidate;
-
-// The best of one sharding so far.
-typedef struct found {
-    double step_us;
-    double memory_bytes;
-    double inter_bytes; // sent in a step; below 0: not asked for yet
-    mics_plan_choice choice;
-} found;
-
-typedef struct search {
-    mics_planner *planner; // of E = S = 1
-    mics_planner *at;      // of the E and S whose choices are listed
-    int32_t sequence;      // this S
-    bool keeps_all;        // what fits is among them that keeps activations as they are
-    const mics_plan_space *space;
-    int32_t max_found;
-    candidate *candidates;
-    int32_t count, capacity;
-    found *found; // ascending
-    int32_t found_count;
-    candidate smallest; // of the least memory
-    mics_planner *refused_at;
-    mics_plan_choice refused; // the first that rounding rules out, where refused_at != NULL
-    int64_t listed, fitting, simulated;
-    class_cost *classes;
-} search;
 
 // ---- order ----
 
@@ -71,286 +37,7 @@ static int compare_candidates(const void *left, const void *right)
     return by_bound != 0 ? by_bound : compare_choices(&a->choice, &b->choice);
 }
 
-// ---- the space ----
-
-static mics_status keep_candidate(search *s, const candidate *c)
-{
-    if (s->count == s->capacity) {
-        const int32_t capacity = s->capacity == 0 ? 256 : 2 * s->capacity;
-        void *block = s->candidates;
-        MICS_TRY(mics_realloc(s->planner->memory, MICS_MEM_HOST,
-                              (size_t)capacity * sizeof(candidate), &block));
-        s->candidates = block;
-        s->capacity = capacity;
-    }
-    s->candidates[s->count++] = *c;
-    return MICS_OK;
-}
-
-static bool fits(const search *s, double memory_bytes)
-{
-    return memory_bytes <= s->planner->available_bytes;
-}
-
-static mics_status list_alone(search *s, const mics_plan_choice *choice, double *bytes_out)
-{
-    candidate c = {.choice = *choice};
-    MICS_TRY(choice_memory(s->at, choice, &c.memory_bytes));
-    MICS_TRY(choice_bound(s->at, choice, s->classes, &c.bound_us));
-    if (s->listed == 0 || c.memory_bytes < s->smallest.memory_bytes)
-        s->smallest = c;
-    s->listed++;
-    s->fitting += fits(s, c.memory_bytes);
-    s->keeps_all =
-        s->keeps_all || (fits(s, c.memory_bytes) &&
-                         (s->space->recompute_given || !mics_recomputes(choice->recompute)));
-    *bytes_out = c.memory_bytes;
-    return keep_candidate(s, &c);
-}
-
-static bool layers_by_rule(const search *s)
-{
-    return s->space->layered_by_rule && s->space->layered_micro_steps == 0;
-}
-
-// With what just makes it fit recomputed, at either end, or everything, where that is open.
-static mics_status list_choice(search *s, const mics_plan_choice *choice)
-{
-    mics_recompute forms[MAX_FORMS];
-    double bytes = 0, other = 0;
-    int32_t count = 0;
-    MICS_TRY(list_alone(s, choice, &bytes));
-    if (s->space->recompute_given || mics_recomputes(choice->recompute) || fits(s, bytes))
-        return MICS_OK;
-    if (choice->offload_units == 0)
-        MICS_TRY(fitting_forms(s->at, choice, bytes, forms, &count));
-    if (count == 0 && !layers_by_rule(s))
-        forms[count++] = mics_recompute_all(true);
-    for (int32_t i = 0; i < count; i++) {
-        mics_plan_choice form = *choice;
-        form.recompute = forms[i];
-        if (layers_by_rule(s))
-            MICS_TRY(layered_by_rule(s->at, &form, &form.layered_micro_steps));
-        MICS_TRY(list_alone(s, &form, &other));
-    }
-    return MICS_OK;
-}
-
-// As many as are given, or as training takes; else 1, 2, 4 ... layered micro-steps, as far as that
-// divides them, and all.
-static mics_status list_layered(search *s, mics_plan_choice choice)
-{
-    bool all = false;
-    choice.layered_micro_steps = s->space->layered_micro_steps;
-    if (layers_by_rule(s))
-        MICS_TRY(layered_by_rule(s->at, &choice, &choice.layered_micro_steps));
-    if (choice.layered_micro_steps > 0)
-        return list_choice(s, &choice);
-    MICS_TRY(tries_all_layered(s->at, &choice, &all));
-    for (choice.layered_micro_steps = 1;
-         choice.layered_micro_steps <= MICS_PLAN_MAX_LAYERED_MICRO_STEPS &&
-         choice.micro_steps % choice.layered_micro_steps == 0;
-         choice.layered_micro_steps *= 2)
-        MICS_TRY(list_choice(s, &choice));
-    choice.layered_micro_steps = choice.micro_steps;
-    return all ? list_choice(s, &choice) : MICS_OK;
-}
-
-// Every recomputation and prefetch of one micro-batch.
-static mics_status list_batch(search *s, mics_plan_choice choice)
-{
-    const mics_plan_space *space = s->space;
-    const mics_recompute given = space->recompute;
-    const bool open = space->recompute_open && given.units > 0;
-    for (int way = 0; way < (open || (layers_by_rule(s) && !space->recompute_given) ? 2 : 1);
-         way++) {
-        choice.recompute = mics_recompute_all(way == 1);
-        if (space->recompute_given)
-            choice.recompute = given;
-        if (open)
-            choice.recompute.last = way == 1;
-        choice.prefetch = space->prefetch_given ? space->prefetch : space->prefetch_least;
-        const int32_t deepest = space->prefetch_given ? space->prefetch : MICS_PLAN_MAX_PREFETCH;
-        for (; choice.prefetch <= deepest; choice.prefetch++)
-            MICS_TRY(list_layered(s, choice));
-    }
-    return MICS_OK;
-}
-
-// Whether a micro-batch's activations alone, as few as they can be, are far beyond the memory: so
-// are those of larger ones.
-static mics_status is_hopeless(search *s, mics_plan_choice choice, bool *hopeless_out)
-{
-    const batch_probe *probe = NULL;
-    choice.recompute = mics_recompute_all(true);
-    MICS_TRY(probe_batch(s->at, &choice, &probe));
-    *hopeless_out = (double)activation_bytes(probe, 1) > 4 * s->planner->available_bytes;
-    return MICS_OK;
-}
-
-// Every micro-batch of one sharding whose collectives are priced.
-static mics_status list_batches(search *s, mics_plan_choice choice)
-{
-    const mics_planner *planner = s->at;
-    bool hopeless = false;
-    for (int32_t i = 0; i < planner->micro_batch_count && !hopeless; i++) {
-        choice.micro_batch = planner->micro_batches[i];
-        if ((s->sequence > 1 && s->space->sequence == 0 && i > 0) || // as fewer ranks would do
-            (s->space->micro_batch > 0 && s->space->micro_batch != choice.micro_batch) ||
-            rank_share(planner) / choice.micro_batch > INT32_MAX / 2)
-            continue;
-        choice.micro_steps = (int32_t)micro_steps_of(planner, choice.micro_batch);
-        MICS_TRY(list_batch(s, choice));
-        MICS_TRY(is_hopeless(s, choice, &hopeless));
-    }
-    return MICS_OK;
-}
-
-// Every batch of one sharding and its collectives, unless rounding rules them out.
-static mics_status list_sharding(search *s, const mics_plan_choice *choice)
-{
-    const bool muted = mics_log_mute(true);
-    const mics_status status = probe_rounding(s->at, choice);
-    (void)mics_log_mute(muted);
-    if (status != MICS_OK && status != MICS_ERR_INVALID)
-        return status;
-    if (status == MICS_OK) {
-        bool helps = false;
-        MICS_TRY(price_collectives(s->at, s->space, choice, s->classes, &helps));
-        return helps ? list_batches(s, *choice) : MICS_OK;
-    }
-    if (s->refused_at == NULL) {
-        s->refused_at = s->at;
-        s->refused = *choice;
-    }
-    return MICS_OK;
-}
-
-static mics_status list_collectives(search *s, mics_sharding sharding)
-{
-    const mics_plan_space *space = s->space;
-    const bool gathers = degree_has_stages(s->planner, sharding.params);
-    const bool reduces = degree_has_stages(s->planner, sharding.grads);
-    for (int way = 0; way < 16; way++) {
-        const mics_plan_choice choice = {.sharding = sharding,
-                                         .experts = s->at->experts,
-                                         .sequence = s->sequence,
-                                         .offload_units = space->offload_units,
-                                         .gather_two_stage = (way & 1) != 0,
-                                         .reduce_two_stage = (way & 2) != 0,
-                                         .boundary_two_stage = space->collectives_given
-                                                                   ? space->boundary_two_stage
-                                                                   : (way & 8) == 0,
-                                         .sums_by_ring = space->sums_by_ring,
-                                         .all_reduces = space->all_reduces,
-                                         .early_gathers = (way & 4) != 0};
-        const bool direct = sums_directly(s->planner, &choice);
-        const bool early = mics_planner_gathers_early(s->planner, &choice, false);
-        if ((choice.early_gathers && !early) ||
-            ((way & 8) != 0 && !may_ring_boundary(s->planner, space, &choice)) ||
-            (space->early_given && choice.early_gathers != (space->early_gathers && early)) ||
-            (choice.gather_two_stage && !gathers) || (choice.reduce_two_stage && !reduces) ||
-            (direct && choice.reduce_two_stage != reduces))
-            continue;
-        if (space->collectives_given &&
-            (choice.gather_two_stage != (space->gather_two_stage && gathers) ||
-             (!direct && choice.reduce_two_stage != (space->reduce_two_stage && reduces))))
-            continue;
-        MICS_TRY(list_sharding(s, &choice));
-    }
-    return MICS_OK;
-}
-
-// Every E of one sharding, where P and S have a common multiple as training wants it.
-static mics_status list_experts(search *s, mics_sharding sharding)
-{
-    const mics_planner *planner = s->planner;
-    if (sharding.params % s->sequence != 0 && s->sequence % sharding.params != 0)
-        return MICS_OK;
-    for (int32_t i = 0; i < planner->degree_count; i++) {
-        const int32_t experts = planner->degrees[i];
-        if (sharding.params % experts != 0 || !can_spread(planner, experts) ||
-            (experts > 1 && s->sequence > 1 && s->space->experts == 0) ||
-            (s->space->experts > 0 && s->space->experts != experts))
-            continue;
-        MICS_TRY(planner_of(s->planner, experts, s->sequence, &s->at));
-        MICS_TRY(list_collectives(s, sharding));
-    }
-    return MICS_OK;
-}
-
-// Every sharding at this S.
-static mics_status list_shardings(search *s)
-{
-    const mics_planner *planner = s->planner;
-    const int32_t *degrees = planner->degrees, count = planner->degree_count;
-    if (s->space->sharding.params > 0)
-        return list_experts(s, s->space->sharding);
-    for (int32_t p = 0; p < count; p++) {
-        for (int32_t g = p; g < count; g++) {
-            for (int32_t o = g; o < count && degrees[g] % degrees[p] == 0; o++) {
-                const mics_sharding sharding = {degrees[p], degrees[g], degrees[o]};
-                if (degrees[o] % degrees[g] == 0 && in_space(planner, s->space, sharding))
-                    MICS_TRY(list_experts(s, sharding));
-            }
-        }
-    }
-    return MICS_OK;
-}
-
-// Whether nothing fits, or one sequence takes so much that more than half of it would be made again
-// or copied.
-static mics_status is_long(search *s, bool *long_out)
-{
-    const mics_plan_choice choice = {.micro_batch = s->planner->micro_batches[0], .micro_steps = 1};
-    const batch_probe *probe = NULL;
-    MICS_TRY(probe_batch(s->planner, &choice, &probe));
-    *long_out = s->fitting == 0 || s->sequence > 1 ||
-                (double)activation_bytes(probe, 1) > 2 * s->planner->available_bytes;
-    return MICS_OK;
-}
-
-// With more and more ranks a sequence where it is long, until there are sequences for all ranks, and some choice fits
-// that keeps all activations.
-static mics_status list_space(search *s)
-{
-    const mics_planner *planner = s->planner;
-    const int64_t batch = planner->request.global_batch;
-    const int32_t given = s->space->sequence, most = given > 0 ? given : planner->ranks_per_node;
-    bool longer = true;
-    for (s->sequence = given > 0 ? given : 1; s->sequence <= most; s->sequence++) {
-        if (given == 0 && !can_cut(planner, s->sequence))
-            continue;
-        MICS_TRY(list_shardings(s));
-        MICS_TRY(is_long(s, &longer));
-        if ((s->keeps_all || !longer) && batch >= planner->world / s->sequence)
-            break;
-    }
-    return MICS_OK;
-}
-
 // ---- simulation, best bound first ----
-
-static bool same_sharding(const mics_plan_choice *left, const mics_plan_choice *right)
-{
-    const mics_sharding *a = &left->sharding, *b = &right->sharding;
-    return a->params == b->params && a->grads == b->grads && a->optimizer == b->optimizer &&
-           left->experts == right->experts && left->sequence == right->sequence;
-}
-
-static int32_t index_of_sharding(const search *s, const mics_plan_choice *choice)
-{
-    int32_t at = 0;
-    while (at < s->found_count && !same_sharding(&s->found[at].choice, choice))
-        at++;
-    return at;
-}
-
-// Whether a bound is above a time beyond rounding.
-static bool is_above(double bound_us, double time_us)
-{
-    return bound_us > time_us + 2e-3 + 1e-9 * time_us;
-}
 
 // Bytes are counted where times tie, which is seldom.
 static mics_status count_inter_bytes(search *s, found *f)
@@ -411,17 +98,29 @@ static mics_status try_choice(search *s, const mics_plan_choice *choice, double 
     MICS_TRY(time_choice(of, choice, &f.step_us, &ledger));
     s->simulated++;
     *bytes_out = f.memory_bytes = (double)ledger.total;
-    return fits(s, f.memory_bytes) ? insert_found(s, f) : MICS_OK;
+    return search_fits(s, f.memory_bytes) ? insert_found(s, f) : MICS_OK;
 }
 
-// Message buffers are in the ledger alone. What just fits without them takes more recomputation.
-static mics_status simulate_choice(search *s, mics_plan_choice as)
+// Message buffers are in the ledger alone. What just fits without them takes more recomputation, or
+// more units in host memory.
+static mics_status simulate_choice(search *s, candidate *c)
 {
     mics_recompute forms[MAX_FORMS];
-    double bytes = 0;
+    mics_plan_choice as = c->choice;
+    double bytes = 0, us = 0;
     int32_t count = 0;
+    bool again = false;
     MICS_TRY(try_choice(s, &as, &bytes));
-    if (!fits(s, bytes) && !s->space->recompute_given)
+    c->unseen_bytes += bytes - c->memory_bytes;
+    c->memory_bytes = bytes;
+    if (search_fits(s, bytes))
+        return MICS_OK;
+    if (as.offload_units > 0 && !s->space->offload_given) {
+        candidate more = *c;
+        MICS_TRY(choose_offload(s->planner, &more, &us, &again));
+        return again ? try_choice(s, &more.choice, &bytes) : MICS_OK;
+    }
+    if (!s->space->recompute_given)
         MICS_TRY(smaller_forms(s->planner, &as, bytes, forms, &count));
     for (int32_t i = 0; i < count; i++) {
         as.recompute = forms[i];
@@ -430,35 +129,17 @@ static mics_status simulate_choice(search *s, mics_plan_choice as)
     return MICS_OK;
 }
 
-static mics_status simulate_candidates(search *s)
+// Those from one on.
+static mics_status simulate_candidates(search *s, int32_t from, double worth)
 {
-    const bool all = s->space->exhaustive;
-    if (s->count > 0)
-        qsort(s->candidates, (size_t)s->count, sizeof(candidate), compare_candidates);
-    for (int32_t i = 0; i < s->count; i++) {
-        const candidate *c = &s->candidates[i];
-        const bool full = s->found_count == s->max_found;
-        if (!all && full && is_above(c->bound_us, s->found[s->max_found - 1].step_us))
-            break;
-        const int32_t same = index_of_sharding(s, &c->choice);
-        if (!fits(s, c->memory_bytes) ||
-            (!all && same < s->found_count && is_above(c->bound_us, s->found[same].step_us)))
-            continue;
-        MICS_TRY(simulate_choice(s, c->choice));
+    if (s->count > from)
+        qsort(s->candidates + from, (size_t)(s->count - from), sizeof(candidate),
+              compare_candidates);
+    for (int32_t i = from; i < s->count; i++) {
+        candidate *c = &s->candidates[i];
+        if (search_fits(s, c->memory_bytes) && !is_cut(s, &c->choice, c->bound_us, worth))
+            MICS_TRY(simulate_choice(s, c));
     }
-    return MICS_OK;
-}
-
-// Around `count` of the best, or around what has the least memory.
-static mics_status search_offload(search *s, int32_t count)
-{
-    mics_plan_choice ways[MAX_OFFLOAD_WAYS] = {s->smallest.choice};
-    for (int32_t i = 0; i < count; i++)
-        ways[i] = s->found[i].choice;
-    double bytes = 0;
-    MICS_TRY(list_offload(s->planner, s->space, ways, &count));
-    for (int32_t i = 0; i < count; i++)
-        MICS_TRY(try_choice(s, &ways[i], &bytes));
     return MICS_OK;
 }
 
@@ -478,7 +159,8 @@ static mics_status find_faster(search *s, mics_plan_result *result)
     const double worth_us = 0.99 * s->found[0].step_us;
     int32_t count = 0;
     for (int32_t i = 0; i < s->count; i++) {
-        if (!fits(s, s->candidates[i].memory_bytes) && s->candidates[i].bound_us < worth_us)
+        if (s->candidates[i].memory_bytes > s->planner->available_bytes &&
+            s->candidates[i].bound_us < worth_us)
             s->candidates[count++] = s->candidates[i];
     }
     if (count > 0)
@@ -494,11 +176,11 @@ static mics_status fill_entries(search *s, mics_plan_result *result)
 {
     void *block = NULL;
     MICS_TRY(mics_alloc(result->memory, MICS_MEM_HOST,
-                        (size_t)(s->found_count + 1) * sizeof(mics_plan_entry), &block));
+                        (size_t)result->capacity * sizeof(mics_plan_entry), &block));
     result->entries = block;
-    for (int32_t i = 0; i < s->found_count; i++)
+    result->count = s->found_count < result->capacity ? s->found_count : result->capacity;
+    for (int32_t i = 0; i < result->count; i++)
         MICS_TRY(mics_planner_evaluate(s->planner, &s->found[i].choice, &result->entries[i]));
-    result->count = s->found_count;
     if (result->count == 0)
         return mics_planner_evaluate(s->planner, &s->smallest.choice, &result->nearest);
     return s->space->fitting_only ? MICS_OK : find_faster(s, result);
@@ -526,8 +208,9 @@ static void close_search(search *s)
 static mics_status fail_empty(const search *s)
 {
     const mics_planner *planner = s->planner;
+    double unseen_bytes = 0;
     if (s->refused_at != NULL)
-        return probe_rounding(s->refused_at, &s->refused);
+        return probe_rounding(s->refused_at, &s->refused, &unseen_bytes);
     if (s->space->experts > 1)
         return mics_fail(MICS_ERR_INVALID,
                          "there is nothing to choose from: %d ranks cannot keep different experts "
@@ -539,27 +222,31 @@ static mics_status fail_empty(const search *s)
                      (long long)s->space->micro_batch, (long long)rank_share(planner));
 }
 
-mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *space, int32_t top,
-                                mics_plan_result **result_out)
+// What fits under planner->limit_bytes.
+static mics_status search_below_limit(mics_planner *planner, const mics_plan_space *space,
+                                      int32_t top, mics_plan_result **result_out)
 {
-    static const mics_plan_space everything = {0};
-    search s = {.planner = planner, .space = space != NULL ? space : &everything, .max_found = top};
+    search s = {.planner = planner, .space = space, .max_found = top};
     mics_plan_result *result = NULL;
     mics_status status = MICS_OK;
     void *block = NULL;
-    MICS_TRY(check_space(planner, s.space, top));
+    if (may_offload(&s) && top < OFFLOAD_BASES) // so the best is the same whatever `top` is
+        s.max_found = OFFLOAD_BASES;
     MICS_TRY_OUT(mics_alloc(planner->memory, MICS_MEM_HOST, sizeof(mics_plan_result), &block));
     result = block;
     result->memory = planner->memory;
+    result->capacity = top;
     MICS_TRY_OUT(open_search(&s));
     MICS_TRY_OUT(list_space(&s));
     if (s.listed == 0)
         MICS_TRY_OUT(fail_empty(&s));
-    MICS_TRY_OUT(simulate_candidates(&s));
-    MICS_TRY_OUT(
-        search_offload(&s, s.found_count < MAX_OFFLOAD_BASES ? s.found_count : MAX_OFFLOAD_BASES));
-    if (s.found_count > 0 && s.smallest.choice.sequence > 1) // which may then keep all of it
-        MICS_TRY_OUT(search_offload(&s, 0));
+    MICS_TRY_OUT(simulate_candidates(&s, 0, 1));
+    const int32_t listed = s.count;
+    MICS_TRY_OUT(list_offload_around(&s));
+    const int32_t around = s.count;
+    MICS_TRY_OUT(simulate_candidates(&s, listed, 1));
+    MICS_TRY_OUT(list_offload(&s, listed));
+    MICS_TRY_OUT(simulate_candidates(&s, around, WORTH_OFFLOAD));
     MICS_TRY_OUT(fill_entries(&s, result));
     result->space = s.listed;
     result->fitting = s.fitting;
@@ -573,12 +260,81 @@ out:
     return status;
 }
 
+mics_status mics_planner_search(mics_planner *planner, const mics_plan_space *space, int32_t top,
+                                mics_plan_result **result_out)
+{
+    static const mics_plan_space everything = {0};
+    const mics_plan_space *within = space != NULL ? space : &everything;
+    mics_plan_result *result = NULL;
+    MICS_TRY(check_space(planner, within, top));
+    planner->limit_bytes =
+        planner->available_bytes - (within->fills_memory ? 0 : planner->request.margin_bytes);
+    MICS_TRY(search_below_limit(planner, within, top, &result));
+    if (result->count == 0 && planner->limit_bytes < planner->available_bytes) {
+        mics_plan_result_close(result);
+        planner->limit_bytes = planner->available_bytes;
+        MICS_TRY(search_below_limit(planner, within, top, &result));
+    }
+    *result_out = result;
+    return MICS_OK;
+}
+
 void mics_plan_result_close(mics_plan_result *result)
 {
     if (result == NULL)
         return;
     mics_free(result->memory, result->entries);
     mics_free(result->memory, result);
+}
+
+// ---- rows ----
+
+// Whether an entry is worse than a row.
+static bool gives_way(const mics_plan_entry *entry, const mics_plan_entry *row)
+{
+    return entry->tight != row->tight ? entry->tight
+                                      : round(row->step_us * 1e3) < round(entry->step_us * 1e3);
+}
+
+static void insert_entry(mics_plan_result *result, const mics_plan_entry *row)
+{
+    int32_t at = 0;
+    while (at < result->count && !same_sharding(&result->entries[at].choice, &row->choice))
+        at++;
+    if (at == result->count && at == result->capacity)
+        at--; // the last gives way
+    if (at < result->count && !gives_way(&result->entries[at], row))
+        return;
+    result->count += at == result->count;
+    for (; at > 0 && gives_way(&result->entries[at - 1], row); at--)
+        result->entries[at] = result->entries[at - 1];
+    result->entries[at] = *row;
+}
+
+mics_status mics_planner_merge(mics_planner *planner, const mics_plan_entry *row,
+                               mics_plan_result *result)
+{
+    mics_plan_entry entry;
+    mics_plan_choice choice = row->choice;
+    if (choice.micro_batch == 0 || row->pipeline.stages > 0 || row->outer.every > 0 ||
+        (result->count > 0 && !gives_way(&result->entries[0], row)))
+        return MICS_OK;
+    choice.sums_by_ring = choice.all_reduces = false;
+    const bool roomy = result->count > 0 && !result->entries[0].tight;
+    if (!choice_runs(planner, &choice))
+        return MICS_OK;
+    const bool muted = mics_log_mute(true); // perhaps not with what the planner's request rounds
+    const mics_status status = mics_planner_evaluate(planner, &choice, &entry);
+    (void)mics_log_mute(muted);
+    if (status == MICS_ERR_INVALID)
+        return MICS_OK;
+    MICS_TRY(status);
+    if (!entry.runs || !entry.fits || (entry.tight && roomy))
+        return MICS_OK;
+    if (!entry.tight && !roomy)
+        result->count = 0; // what is tight is no plan any more
+    insert_entry(result, &entry);
+    return MICS_OK;
 }
 
 // ---- for baselines ----

@@ -156,11 +156,15 @@ static mics_cost_use exchanges_use(const mics_schedule *schedule, const mics_clu
 
 // A copy to or from host memory, on a link that no collective uses. Of accelerators that nothing is
 // known of: PCIe gen4 with 16 lanes, shared a little; 10 us from one copy to the next (assumed).
-static mics_cost_use copy_use(const mics_cluster *cluster, const mics_step *step)
+double mics_simulate_copy_us(const mics_cluster *cluster, double bytes)
 {
     const double rates[] = {20e9, cluster->accelerator.host_bytes_per_s, cluster->host_bytes_per_s};
-    const double rate = rates[rates[2] > 0 ? 2 : rates[1] > 0];
-    const double us = 10 + (double)step->block_bytes / rate * 1e6;
+    return 10 + bytes / rates[rates[2] > 0 ? 2 : rates[1] > 0] * 1e6;
+}
+
+static mics_cost_use copy_use(const mics_cluster *cluster, const mics_step *step)
+{
+    const double us = mics_simulate_copy_us(cluster, (double)step->block_bytes);
     return (mics_cost_use){.us = us, .beside_us = us, .tier = -1};
 }
 

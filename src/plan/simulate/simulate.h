@@ -132,6 +132,9 @@ mics_status mics_simulate_period(mics_memory *memory, const mics_schedule *sched
 /* The part that a kind of step belongs to.   Needs: a valid kind. */
 mics_part mics_part_of(mics_step_kind kind);
 
+/* What a copy of so many bytes to host memory, or back, takes alone.   Needs: bytes >= 0. Pure. */
+double mics_simulate_copy_us(const mics_cluster *cluster, double bytes);
+
 /* Bytes that so many bf16 numbers are taken to need in a parameter sync that sends changes
  * (mics_schedule_spec.delta_sync). Pure.
  *
