@@ -85,7 +85,7 @@ typedef struct mics_accelerator {
     // what they must and keep all of their rate; "": not said, memory_kept stands between the two.
     char kernels[16];
     char unsupported[MICS_CLUSTER_NAME_BYTES]; // why mics runs on no such chip; "": it does
-    char device[8];             // that was measured: "cpu" or "cuda"; "": not said
+    char device[8];                            // that was measured: "cpu" or "cuda"; "": not said
     double failures_per_day;    // of a node, for each of its accelerators; 0: not known
     double step_low, step_high; // of a predicted step fast and slow trainings take; 0: not known
 } mics_accelerator;
