@@ -403,11 +403,11 @@ static inline void live_go(live_run *run, bool keep)
     static const char *const texts[] = {"text.txt"};
     mics_memory *memory = NULL;
     mics_job *job = NULL;
-    const char *sets[LIVE_MAX_SETS + 8] = {
+    const char *sets[LIVE_MAX_SETS + 9] = {
         "run.validation_batches=0", "run.threads=1",          "run.device=cpu",
         "run.comm_timeout_s=60",    "run.share_params=false", "run.param_persistence_threshold=0",
-        "run.scrub_every=0"};
-    int32_t count = 7;
+        "run.scrub_every=0",        "run.straggler_warn=0"};
+    int32_t count = 8;
     char command[256];
     for (int i = 0; i < LIVE_MAX_SETS && run->sets[i] != NULL; i++)
         sets[count++] = run->sets[i];

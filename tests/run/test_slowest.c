@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-enum { RANKS = 4, SLEEPER = 2, MAX_STEPS = 400, STEP_US = 1000 };
+enum { RANKS = 4, SLEEPER = 2, MAX_STEPS = 400, STEP_US = 100 * 1000 };
 
 // ---- as arithmetic ----
 
@@ -17,7 +17,7 @@ static int32_t take_steps(run_slowest *self, int32_t steps, int32_t slowest, flo
     mics_agreement said[RANKS] = {{0}};
     int32_t told = 0;
     for (int32_t rank = 0; rank < RANKS; rank++)
-        said[rank].waited_us = rank == slowest ? 10 : waits_us;
+        said[rank].waited_us = rank == slowest ? 1000 : waits_us;
     for (int32_t step = 0; step < steps; step++) {
         run_slowest_add(self, said, RANKS, STEP_US);
         told += run_slowest_tells(self, SLEEPER, warn);
@@ -30,20 +30,20 @@ static void test_an_episode_is_told_once(void **state)
     (void)state;
     double waits[RANKS] = {0};
     run_slowest self = {.waits = waits, .rank = -1};
-    assert_int_equal(take_steps(&self, RUN_SLOWEST_STEPS - 1, SLEEPER, 410, 0.2), 0);
-    assert_int_equal(take_steps(&self, 100, SLEEPER, 410, 0.2), 1);
+    assert_int_equal(take_steps(&self, RUN_SLOWEST_STEPS - 1, SLEEPER, 41000, 0.2), 0);
+    assert_int_equal(take_steps(&self, 100, SLEEPER, 41000, 0.2), 1);
     assert_int_equal(self.rank, SLEEPER);
     assert_true(fabs(self.part - 0.4) < 1e-6);
-    assert_true(fabs(self.step_ms - 1) < 1e-9);
+    assert_true(fabs(self.step_ms - 100) < 1e-9);
     // At three quarters of what is told it goes on; at less than half it has ended.
-    assert_int_equal(take_steps(&self, 200, SLEEPER, 160, 0.2), 0);
-    assert_int_equal(take_steps(&self, 100, SLEEPER, 410, 0.2), 0);
-    assert_int_equal(take_steps(&self, 200, SLEEPER, 60, 0.2), 0);
-    assert_int_equal(take_steps(&self, 100, SLEEPER, 410, 0.2), 1);
+    assert_int_equal(take_steps(&self, 200, SLEEPER, 16000, 0.2), 0);
+    assert_int_equal(take_steps(&self, 100, SLEEPER, 41000, 0.2), 0);
+    assert_int_equal(take_steps(&self, 200, SLEEPER, 6000, 0.2), 0);
+    assert_int_equal(take_steps(&self, 100, SLEEPER, 41000, 0.2), 1);
     // Nor where another rank is the slowest.
-    assert_int_equal(take_steps(&self, 200, SLEEPER + 1, 410, 0.2), 0);
+    assert_int_equal(take_steps(&self, 200, SLEEPER + 1, 41000, 0.2), 0);
     assert_int_equal(self.rank, SLEEPER + 1);
-    assert_int_equal(take_steps(&self, 200, SLEEPER, 410, 0.2), 1);
+    assert_int_equal(take_steps(&self, 200, SLEEPER, 41000, 0.2), 1);
 }
 
 static void test_what_is_not_told(void **state)
@@ -53,15 +53,23 @@ static void test_what_is_not_told(void **state)
     run_slowest self = {.waits = waits, .rank = -1};
     assert_int_equal(take_steps(&self, 5, -1, 0, 0.2), 0);
     assert_int_equal(self.rank, -1); // nobody has waited
-    assert_int_equal(take_steps(&self, 200, SLEEPER, 410, 0), 0);
-    assert_int_equal(take_steps(&self, 200, SLEEPER, 410, 0.5), 0);
+    assert_int_equal(take_steps(&self, 200, SLEEPER, 41000, 0), 0);
+    assert_int_equal(take_steps(&self, 200, SLEEPER, 41000, 0.5), 0);
     // A single step that takes a thousand times as long.
     memset(waits, 0, sizeof waits);
     self = (run_slowest){.waits = waits, .rank = -1};
-    assert_int_equal(take_steps(&self, 100, SLEEPER, 20, 0.2), 0);
-    assert_int_equal(take_steps(&self, 1, SLEEPER, 1e6f, 0.2), 0);
-    assert_int_equal(take_steps(&self, 100, SLEEPER, 20, 0.2), 0);
+    assert_int_equal(take_steps(&self, 100, SLEEPER, 2000, 0.2), 0);
+    assert_int_equal(take_steps(&self, 1, SLEEPER, 1e8f, 0.2), 0);
+    assert_int_equal(take_steps(&self, 100, SLEEPER, 2000, 0.2), 0);
     assert_true(self.part < 0.02);
+    // A large part of a step that is over at once.
+    self = (run_slowest){.waits = waits, .rank = -1, .step_ms = 1, .steps = RUN_SLOWEST_STEPS};
+    self.rank = SLEEPER;
+    self.part = 0.5;
+    assert_false(run_slowest_tells(&self, SLEEPER, 0.2));
+    self.step_ms = 100;
+    assert_true(run_slowest_tells(&self, SLEEPER, 0.2));
+    memset(waits, 0, sizeof waits);
     // One rank waits for nobody.
     self = (run_slowest){.waits = waits, .rank = -1};
     run_slowest_add(&self, &(mics_agreement){.waited_us = 5}, 1, STEP_US);

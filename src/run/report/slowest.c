@@ -25,7 +25,8 @@ bool run_slowest_tells(run_slowest *self, int32_t rank, double warn)
     const bool before = self->told;
     if (self->rank != rank || self->part < warn / 2)
         self->told = false;
-    else if (self->part >= warn && self->steps == RUN_SLOWEST_STEPS && warn > 0)
+    else if (self->part >= warn && self->part * self->step_ms >= RUN_SLOWEST_MIN_MS &&
+             self->steps == RUN_SLOWEST_STEPS && warn > 0)
         self->told = true;
     return self->told && !before;
 }

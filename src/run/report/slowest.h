@@ -5,7 +5,10 @@
 
 #include "mics/core/schedule.h"
 
-enum { RUN_SLOWEST_STEPS = 20 }; // that means are of
+enum {
+    RUN_SLOWEST_STEPS = 20, // that means are of
+    RUN_SLOWEST_MIN_MS = 5  // below which a wait is that of a system which shares out its cores
+};
 
 typedef struct run_slowest {
     double *waits;  // (ranks): parts of a step, means
@@ -23,5 +26,5 @@ typedef struct run_slowest {
 void run_slowest_add(run_slowest *self, const mics_agreement *said, int32_t ranks, double step_us);
 
 /* Whether to tell of `rank`: it is the slowest for the first time in an episode, with a part of at least
- * `warn`. The episode ends where it is not, or at less than half of that. */
+ * `warn`, of RUN_SLOWEST_MIN_MS or more. The episode ends where it is not, or at less than half of that part. */
 bool run_slowest_tells(run_slowest *self, int32_t rank, double warn);
