@@ -428,7 +428,7 @@ static void test_own_keys_are_few(void **state)
     int32_t keys = 0;
     for (int32_t i = 0; i < mics_config_find("train_batch_size"); i++)
         keys += mics_config_key(i)->type != KEY_SECTION ? 1 : 0;
-    assert_in_range(keys, 1, 83);
+    assert_in_range(keys, 1, 84);
 }
 
 static void check_docs_row(const char *text, const char *path, const char *help)

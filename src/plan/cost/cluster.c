@@ -295,6 +295,7 @@ mics_status cost_finish(const mics_json *json, mics_cluster *cluster)
     derive(cluster);
     if (cluster->rings == 0)
         cluster->rings = 1;
+    cluster->usd_per_node_hour = cluster->prices[MICS_PRICE_ON_DEMAND]; // until one is chosen
     MICS_TRY(check_section(json, cluster, COST_TOP, "", cluster));
     MICS_TRY(check_section(json, cluster, COST_ACCELERATOR, "accelerator.", &cluster->accelerator));
     MICS_TRY(check_kernels(json, cluster));
