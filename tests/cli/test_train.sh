@@ -147,7 +147,8 @@ mesh_line() { # NAME: "8 ranks, 2 nodes of 4: NAME"
 explain_auto auto
 contains auto.err '"sharding": "auto" for usual links (run.cluster names yours): '"$(mesh_line auto), "
 contains auto.err "masters and moments exist once: run.min_replicas=2 would take "
-contains auto.out "optimizer 1; parameters are compared every 100 steps and before each save; masters and moments are hashed from update to update; run.min_replicas=2 would keep"
+tr -s ' \n' ' ' <auto.out >auto.line
+contains auto.line "optimizer 1; parameters are compared every 100 steps and before each save; masters and moments are hashed from update to update; run.min_replicas=2 would keep"
 total=$(sed -n 's/^  in all .* \([0-9]*\) B$/\1/p' auto.out | head -n 1)
 explain_auto twice --set run.min_replicas=2
 contains auto.err "would take $(mesh_line twice), "
