@@ -101,11 +101,12 @@ short_text cli_plan_count(double count)
 bool cli_plan_is_old(const char *date)
 {
     enum { MAX_MONTHS = 6 };
-    int year = 0, month = 0;
+    char *end = NULL;
+    const long year = strtol(date, &end, 10), month = *end == '-' ? strtol(end + 1, NULL, 10) : 0;
     const char *epoch = getenv("SOURCE_DATE_EPOCH"); // another day than this one
     const time_t now = epoch != NULL ? (time_t)strtoll(epoch, NULL, 10) : time(NULL);
     struct tm day;
-    if (sscanf(date, "%4d-%2d", &year, &month) != 2 || gmtime_r(&now, &day) == NULL)
+    if (month == 0 || gmtime_r(&now, &day) == NULL)
         return false;
     return 12 * (day.tm_year + 1900 - year) + day.tm_mon + 1 - month > MAX_MONTHS;
 }
