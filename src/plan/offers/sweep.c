@@ -191,12 +191,13 @@ static mics_status search_params(const mics_plan_found *whole, mics_plan_point *
         {.sharding = {p, n, n}, .collectives_given = true},
     };
     MICS_TRY(mics_planner_search(planner, &spaces[0], 1, &best));
+    const mics_plan_result *all = whole->result;
     mics_status status = MICS_OK;
     for (int32_t c = 1; status == MICS_OK && c < 4; c++)
         status = search_curve(planner, &spaces[c], best, point, c);
-    if (status == MICS_OK && whole->result->count > 0 &&
-        whole->result->entries[0].choice.sharding.params == p)
-        status = mics_planner_merge(planner, &whole->result->entries[0], best);
+    if (status == MICS_OK && all != NULL && all->count > 0 &&
+        all->entries[0].choice.sharding.params == p)
+        status = mics_planner_merge(planner, &all->entries[0], best);
     mics_plan_entry *entry = best->count > 0 ? &best->entries[0] : &best->nearest;
     mics_plan_explain(planner, NULL, entry);
     take_curve(point, 0, entry);
