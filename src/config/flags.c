@@ -96,8 +96,9 @@ static mics_run_flag known(const char *name)
 mics_run_flag mics_run_flag_row(size_t index)
 {
     const char *means = index < sizeof rows / sizeof *rows ? rows[index].means : NULL;
-    return means == NULL || strchr(means, ' ') == NULL ? (mics_run_flag){.key = means}
-                                                       : (mics_run_flag){.says = means};
+    const bool is_key = means == NULL || strchr(means, ' ') == NULL;
+    const mics_run_flag flag = {.key = is_key ? means : NULL, .says = is_key ? NULL : means};
+    return flag;
 }
 
 mics_run_flag mics_run_flag_of(const char *flag)
