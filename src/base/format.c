@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include <locale.h>
 #include <string.h>
+#include <strings.h>
 
 // Of the calling thread alone; making "C" allocates nothing, and cannot fail.
 int mics_text_vformat(char *text, size_t capacity, const char *format, va_list args)
@@ -26,8 +27,8 @@ int mics_text_format(char *text, size_t capacity, const char *format, ...)
 void mics_text_hide_secrets(char *text)
 {
     for (char *at = strstr(text, "://"); at != NULL; at = strstr(at, "://")) {
-        const bool web = (at - text >= 4 && memcmp(at - 4, "http", 4) == 0) ||
-                         (at - text >= 5 && memcmp(at - 5, "https", 5) == 0);
+        const bool web = (at - text >= 4 && strncasecmp(at - 4, "http", 4) == 0) ||
+                         (at - text >= 5 && strncasecmp(at - 5, "https", 5) == 0);
         at += 3;
         size_t user = web ? strcspn(at, "/?# \"'") : 0;
         while (user > 0 && at[user - 1] != '@')

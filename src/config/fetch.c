@@ -86,10 +86,11 @@ mics_status mics_config_fetch(config *run, bool adopted)
     const char *bucket = mics_json_string(mics_json_at(run->run.json, "run.checkpoint_dir"));
     if (bucket != NULL && strcmp(bucket, "none") != 0 &&
         (!mics_remote_is_bucket(bucket) || strlen(bucket) < sizeof "s3://b/p" - 1 ||
-         strchr(bucket + strlen("s3://"), '/') == NULL || mics_text_ends(bucket, "/")))
+         strchr(bucket + strlen("s3://"), '/') == NULL || mics_text_ends(bucket, "/") ||
+         strpbrk(bucket, "&<>\"'") != NULL))
         return mics_json_fail(run->run.json, "run.checkpoint_dir", MICS_ERR_INVALID,
-                              "must be as s3://BUCKET/PREFIX; a local folder of checkpoints is "
-                              "that of run.out");
+                              "must be as s3://BUCKET/PREFIX, without & < > and quotes; a local "
+                              "folder of checkpoints is that of run.out");
     char name[CONFIG_PATH_BYTES];
     for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
         const char *path = mics_json_string(mics_json_at(run->run.json, written[i]));

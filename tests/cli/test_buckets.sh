@@ -130,11 +130,13 @@ done
 # What killed processes left of uploads is given up at the next start.
 mkdir -p site/uploads/lost
 printf /bucket/killed/step-00000001/rank-00000.safetensors >site/uploads/lost/key
-mkdir -p site/uploads/others
+mkdir -p site/uploads/others site/uploads/below
 printf /bucket/killed2/step-00000001/rank-00000.safetensors >site/uploads/others/key
+printf /bucket/killed/one/step-00000001/rank-00000.safetensors >site/uploads/below/key
 run 0 after train killed s3://bucket/killed --steps $((newest + 1)) --set run.validation_batches=0
 contains after.out "step $newest, resumed"
-[ "$(ls site/uploads)" = others ] || fail "uploads are left, or those of another run are not: $(ls site/uploads)"
+[ "$(ls site/uploads)" = "below
+others" ] || fail "uploads are left, or those of another run are not: $(ls site/uploads)"
 run 0 straight "$mics" train run.json --ranks 2 --out straight --steps $((newest + 1)) --set run.checkpoint_every=0 \
     --set run.validation_batches=0
 same_losses straight killed
@@ -145,6 +147,10 @@ run 2 no_url train bad /tmp/checkpoints
 contains no_url.err "run.checkpoint_dir: must be as s3://BUCKET/PREFIX"
 run 2 no_prefix train bad s3://bucket
 contains no_prefix.err "must be as s3://BUCKET/PREFIX"
+run 2 no_name train bad 's3://bucket/a&b'
+contains no_name.err "without & < > and quotes"
+AWS_ENDPOINT_URL=$AWS_ENDPOINT_URL/path run 2 no_endpoint train bad s3://bucket/x
+contains no_endpoint.err "AWS_ENDPOINT_URL must be as https://HOST:PORT"
 run 2 no_out "$mics" train run.json --out s3://bucket/x
 contains no_out.err "run.checkpoint_dir puts checkpoints into a bucket"
 run 2 no_bucket train bad s3://none/x
@@ -176,3 +182,5 @@ contains dark.err "no answer came from 127.0.0.1"
 # ---- nothing secret is said ----
 
 ! grep -rE 's3cr3t|t0ken|wr0ng' ./*.out ./*.err out killed away big site/bucket || fail "a secret is kept"
+run 1 verify_dark "$mics" verify s3://bucket/away
+contains verify_dark.err "no answer came from 127.0.0.1"

@@ -373,31 +373,36 @@ static mics_status commit(save_job *job)
     return MICS_OK;
 }
 
-static void discard_file(const save_job *job, const char *name)
+// Returns: false: it cannot be removed now.
+static bool discard_file(const save_job *job, const char *name)
 {
     char *path = NULL;
     if (mics_file_join(job->memory, job->folder, name, &path) != MICS_OK)
-        return;
+        return false;
     const bool muted = mics_log_mute(true);
-    (void)mics_store_remove(path);
+    const mics_status status = mics_store_remove(path);
     mics_log_mute(muted);
     mics_free(job->memory, path);
+    return status == MICS_OK;
 }
 
 // Rank 0 removes what a failed save left of itself. A file of another rank that comes later, and what
 // cannot be removed, goes with the next save. No other rank removes its file: rank 0 may have found it,
-// and be about to list it.
+// and be about to list it. A bucket that does not answer is asked once: the other ranks wait.
 static void discard(const save_job *job)
 {
+    const bool bucket = mics_remote_is_bucket(job->folder);
     if (job->writer->rank != 0)
         return;
     for (int32_t i = 0; i < job->writer->writers; i++) {
-        discard_file(job, aside_name(i, job->generation).text);
-        discard_file(job, mics_ckpt_rank_name(i, job->generation).text);
+        if (!bucket)
+            (void)discard_file(job, aside_name(i, job->generation).text);
+        if (!discard_file(job, mics_ckpt_rank_name(i, job->generation).text) && bucket)
+            return;
     }
-    discard_file(job, mics_ckpt_tokenizer_name(job->generation).text);
+    (void)discard_file(job, mics_ckpt_tokenizer_name(job->generation).text);
     if (job->generation == 0)
-        discard_file(job, "config.json");
+        (void)discard_file(job, "config.json");
     rmdir(job->folder);
 }
 

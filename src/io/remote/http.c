@@ -208,7 +208,7 @@ static void set_options(remote_http *http, const char *range, const curl_list *h
         SET(CURL_POSTFIELDS, request->body);
     SET(CURL_UPLOAD_BUFFERSIZE, UPLOAD_BUFFER_BYTES);
     SET(CURL_NOSIGNAL, 1L);
-    SET(CURL_FOLLOWLOCATION, 1L);
+    SET(CURL_FOLLOWLOCATION, request->is_signed ? 0L : 1L);
     SET(CURL_PROTOCOLS, plain ? HTTP_AND_HTTPS : HTTPS);
     SET(CURL_REDIR_PROTOCOLS, plain ? HTTP_AND_HTTPS : HTTPS);
     SET(CURL_CONNECTTIMEOUT, CONNECT_S);
@@ -269,7 +269,7 @@ const char *remote_http_send(remote_http *http, const remote_request *request,
         const char *why = send_once(http);
         if (http->ended || !is_passing(response_out, why) || attempt == ATTEMPTS)
             return why;
-        if (response_out->status == 206 && response_out->taken > 0)
+        if (request->done != NULL && response_out->status == 206 && response_out->taken > 0)
             attempt = 1; // it goes on
         const long wait_ms = FIRST_WAIT_MS << (2 * (attempt - 1));
         nanosleep(&(struct timespec){wait_ms / 1000, wait_ms % 1000 * 1000000}, NULL);

@@ -29,6 +29,7 @@ typedef struct remote_response {
 typedef struct remote_request {
     const char *method; // NULL: GET
     const char *url;
+    bool is_signed;                          // for its host alone: no redirection is followed
     const char *headers[REMOTE_MAX_HEADERS]; // "Name: value"; NULL ends them
     const char *range;                       // "0-0"; NULL: all
     const int64_t

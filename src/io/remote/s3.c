@@ -100,12 +100,24 @@ static mics_status find_address(const s3_call *call, const s3_account *account, 
     char *port = strrchr(to->host, ':'); // one that goes without saying is not sent, so not signed
     if (port != NULL && strcmp(port, plain ? ":80" : ":443") == 0)
         *port = '\0';
-    if (to->host[0] == '\0' || strchr(to->host, '@') != NULL)
+    const char *behind = aws ? "" : from + strcspn(from, "/?#");
+    if (to->host[0] == '\0' || strchr(to->host, '@') != NULL ||
+        (*behind != '\0' && strcmp(behind, "/") != 0))
         return mics_fail(MICS_ERR_INVALID, "AWS_ENDPOINT_URL must be as https://HOST:PORT");
     mics_text_format(to->path, sizeof to->path, "/%.*s%s", (int)bytes, bucket, key);
     mics_text_format(to->url, sizeof to->url, "http%s://%s%s%s%s", plain ? "" : "s", to->host,
                      to->path, query != NULL ? "?" : "", query != NULL ? query : "");
     return MICS_OK;
+}
+
+// Of a text what fits. Servers send blanks while they join parts, and then what came of it.
+static void keep_answer(char answer[ANSWER_BYTES], const char *text, size_t bytes)
+{
+    size_t used = strlen(answer);
+    for (size_t i = 0; i < bytes && used + 1 < ANSWER_BYTES; i++)
+        if (strchr(" \t\r\n", text[i]) == NULL || (used > 0 && answer[used - 1] > ' '))
+            answer[used++] = text[i];
+    answer[used] = '\0';
 }
 
 static bool take(void *ctx, const remote_response *response, const void *data, size_t bytes)
@@ -125,7 +137,8 @@ static bool take(void *ctx, const remote_response *response, const void *data, s
     if (call->text != NULL)
         mics_text_append(call->text, data, bytes);
     if (response->taken == 0)
-        mics_text_format(call->answer, ANSWER_BYTES, "%.*s", (int)bytes, (const char *)data);
+        call->answer[0] = '\0';
+    keep_answer(call->answer, data, bytes);
     return true;
 }
 
@@ -158,6 +171,7 @@ static mics_status send_once(s3_call *call, const s3_account *account, const s3_
     *why_out = remote_http_send(
         http,
         &(remote_request){.url = to->url,
+                          .is_signed = true,
                           .method = call->method,
                           .body = call->body,
                           .body_bytes = call->body_bytes,
@@ -341,7 +355,8 @@ mics_status remote_s3_give_up_uploads(mics_memory *memory, const char *url)
     for (; status == MICS_OK && at != NULL; at = strstr(at + 1, "<Upload>")) {
         if (find_element(at, "UploadId", id, sizeof id) == NULL ||
             find_element(at, "Key", key, sizeof key) == NULL ||
-            !s3_escape(id, false, escaped, sizeof escaped))
+            !s3_escape(id, false, escaped, sizeof escaped) || strlen(key) < prefix ||
+            strncmp(key + prefix, "step-", 5) != 0) // another run's, whose prefix is longer
             continue;
         mics_text_format(object, sizeof object, "s3://%.*s/%s", (int)strcspn(url + 5, "/"), url + 5,
                          key);

@@ -202,11 +202,11 @@ static mics_status verify_path(verification *v, const char *path)
         return mics_fail(MICS_ERR_INVALID,
                          "%s: is no folder; give that of a run, or a step's in its checkpoints/",
                          path);
-    if (holds(path, "checkpoints"))
+    if (!bucket && holds(path, "checkpoints"))
         return verify_run(v, path);
     if (holds(path, "manifest.json") || strncmp(name, "step-", 5) == 0)
         return verify_checkpoint(v, path);
-    if (holds(path, "metrics.jsonl"))
+    if (!bucket && holds(path, "metrics.jsonl"))
         return verify_run(v, path);
     MICS_TRY(verify_checkpoints(v, path));
     if (v->found.checkpoints > 0)

@@ -131,6 +131,7 @@ static void test_secrets(void **state)
     static const char *const pairs[][2] = {
         {"https://a/b?sig=s", "https://a/b"},
         {"https://u:p@a/b", "https://a/b"},
+        {"HTTPS://u:p@a/b?s", "HTTPS://a/b"},
         {"https://u:p@q@a/b?x=1&y=@", "https://a/b"},
         {"x http://u@a:8/b?s is \"https://c?t\", 1?", "x http://a:8/b is \"https://c\", 1?"},
         {"https://a/b@c", "https://a/b@c"},
