@@ -146,7 +146,7 @@ static mics_status unknown_flag(const cli_verb *verb, const char *name, const ch
     const bool sets = find_option(verb, "set", strlen("set")) != NULL;
     if (sets && known.key != NULL)
         return fail_with_key(verb, name, known.key, value);
-    if (sets && known.says != NULL)
+    if (known.says != NULL && strcmp(verb->name, "train") == 0)
         return mics_fail(MICS_ERR_INVALID, "mics %s: no flag --%s; %s", verb->name, name,
                          known.says);
     const char *names[CLI_MAX_OPTIONS + 2];

@@ -97,6 +97,9 @@ static void print_price(const printer *r, const mics_plan_offer *offer)
         printer_text(r, "The price is %s%s%s%s.\n", mics_price_text(offer->price),
                      date[0] != '\0' ? ", as of " : "", date,
                      cli_plan_is_old(date) ? ": older than six months" : "");
+    else
+        printer_text(r, "No %s price of %s is known.\n", mics_price_text(offer->price),
+                     offer->cluster);
 }
 
 // What the figures rest on.
@@ -121,7 +124,7 @@ static void print_missed(const printer *r, const mics_plan_offer *offer, const m
         printer_text(r, " %s", cli_plan_duration(goal->days * day_s).text);
     if (!offer->meets_usd)
         printer_text(r, "%s $%s%s", offer->meets_days ? "" : " or", cli_plan_figure(goal->usd).text,
-                     offer->entry.usd_per_gtoken == 0 ? ": no price is known" : "");
+                     offer->entry.usd_per_gtoken == 0 ? ": no such price is known" : "");
     printer_text(r, ".\n");
 }
 
@@ -187,7 +190,7 @@ static void print_figures(printer *r, const mics_plan_offer *offer, const table 
                     offer->global_batch > offer->batch_asked ? '+' : ' '),
         cell_int("batch_asked", offer->batch_asked),
         CELL_SHOWN(9, "a step", "%s", cli_plan_duration(offer->step_s.typical).text),
-        CELL_SHOWN(10, wide || !tokens ? "tokens/s" : NULL, "%s",
+        CELL_SHOWN(10, wide || !tokens ? "tokens/s" : NULL, " %s",
                    cli_plan_figure(offer->entry.tokens_per_s).text),
         CELL_SHOWN(7, wide ? "MFU %" : NULL, "%.1f", 100 * offer->entry.mfu),
         cell_column(cell_rounded("spare_bytes", offer->entry.spare_bytes), 11,

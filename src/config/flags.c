@@ -29,7 +29,7 @@ static const struct {
     {"scheduler|lr_schedule|lr_decay_style", "scheduler.type"},
     {"warmup|warmup_iters|num_warmup_steps|lr_warmup_iters", "scheduler.params.warmup_num_steps"},
     {"clip|clip_grad|grad_clip|gradient_clip_val|max_norm", "gradient_clipping"},
-    {"save|save_dir|save_path|output|output_path|checkpoint_dir|o", "run.out"},
+    {"save|save_dir|save_path|output|output_path|o", "run.out"},
     {"save_interval|save_every|ckpt_every|checkpoint_interval", "run.checkpoint_every"},
     {"eval_interval|eval_every|val_check_interval|val_every", "run.validate_every"},
     {"log_interval|log_freq|print_every", "run.log_every"},

@@ -66,7 +66,7 @@ grep -qE 'nan|inf[,}]' most.out && fail "a number that is no JSON"
 
 # A price that nobody knows is within no budget.
 run 0 unpriced "$mics" plan plan.json --cluster selene:2 --top 1 --tokens 1e9 --budget 1000
-contains unpriced.out "It does not meet \$1,000: no price is known."
+contains unpriced.out "It does not meet \$1,000: no such price is known."
 run 0 unpriced "$mics" plan plan.json --cluster selene:2 --top 1 --tokens 1e9 --budget 1000 --json
 contains unpriced.out '"usd": null, "meets_goal": false'
 

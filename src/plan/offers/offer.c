@@ -280,18 +280,25 @@ static void take_faster(const mics_plan *plan, const mics_plan_found *found, mic
 }
 
 // Whether the time for planning is over; one offer there is always.
+static const char late_note[] = "not planned: the time for planning was over (--planning-seconds)";
+
 static bool note_late(const mics_plan_offers *offers, mics_plan_offer *offer)
 {
     const bool late =
         offers->until_us > 0 && offers->count > 0 && mics_clock_us() > offers->until_us;
     if (late)
-        snprintf(offer->note, sizeof offer->note,
-                 "not planned: the time for planning was over (--planning-seconds)");
+        snprintf(offer->note, sizeof offer->note, "%s", late_note);
     return late;
 }
 
+static bool is_late(const mics_plan_offer *offer)
+{
+    return strcmp(offer->note, late_note) == 0;
+}
+
+// `begun`: others of the cluster are planned, and are compared with this one whatever time is left.
 static mics_status add_offer(mics_plan_offers *offers, const mics_plan *plan, int32_t nodes,
-                             const mics_plan_goal *goal)
+                             bool begun, const mics_plan_goal *goal)
 {
     mics_plan_found found = {.planner = NULL};
     mics_plan_offer offer = {.nodes = nodes,
@@ -301,7 +308,7 @@ static mics_status add_offer(mics_plan_offers *offers, const mics_plan *plan, in
         return mics_fail(MICS_ERR_INVALID, "more than %d clusters to compare",
                          (int)MICS_PLAN_MAX_OFFERS);
     snprintf(offer.cluster, sizeof offer.cluster, "%s", plan->cluster.name);
-    if (!note_impossible(plan, &offer) && !note_late(offers, &offer)) {
+    if (!note_impossible(plan, &offer) && (begun || !note_late(offers, &offer))) {
         status = mics_plan_find(plan, nodes, 0, &found);
         if (status == MICS_OK && found.result->count > 0) {
             offer = mics_plan_offer_get(plan, nodes, &found.result->entries[0], goal);
@@ -330,10 +337,14 @@ static mics_status add_cluster(mics_plan_offers *offers, const mics_plan_spec *s
     const int32_t first = offers->count;
     mics_status status = mics_plan_open(offers->memory, spec, &plan);
     if (status == MICS_OK && plan->nodes > 0)
-        status = add_offer(offers, plan, plan->nodes, goal);
+        status = add_offer(offers, plan, plan->nodes, false, goal);
     else
-        for (int32_t nodes = 1; status == MICS_OK && nodes <= MAX_NODES_GUESSED; nodes *= 2)
-            status = has_nodes(plan, nodes) ? add_offer(offers, plan, nodes, goal) : MICS_OK;
+        for (int32_t nodes = 1; status == MICS_OK && nodes <= MAX_NODES_GUESSED; nodes *= 2) {
+            const bool begun =
+                one_size && offers->count > first && !is_late(&offers->items[offers->count - 1]);
+            if (has_nodes(plan, nodes))
+                status = add_offer(offers, plan, nodes, begun, goal);
+        }
     if (status == MICS_OK && one_size && offers->count > first) {
         sort_offers(offers, first);
         offers->count = first + 1;
