@@ -44,7 +44,7 @@ static void print_best(printer *r, const mics_plan_entry *best)
     PRINTER_ROW(r, CELL_SHOWN(-19, "best plan", "%s ", cli_plan_short_name(best).text),
                 CELL_SHOWN(-13, "micro-batch", "%s ", cli_plan_batch(&best->choice).text),
                 CELL_SHOWN(9, "a step ", "%s ", cli_plan_duration(best->step_us * 1e-6).text),
-                CELL_SHOWN(8, "tokens/s", " %s", cli_plan_rate(best->tokens_per_s).text));
+                CELL_SHOWN(8, "tokens/s", "%s", cli_plan_rate(best->tokens_per_s).text));
 }
 
 static void print_cost(printer *r, const table *t, const mics_plan_point *point)

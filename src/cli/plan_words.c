@@ -98,6 +98,11 @@ short_text cli_plan_count(double count)
     return text_of("%s", mics_plan_count_text(count, text, sizeof text));
 }
 
+short_text cli_plan_tokens(double per_s)
+{
+    return per_s < 1e7 ? cli_plan_figure(per_s) : cli_plan_count(per_s);
+}
+
 bool cli_plan_is_old(const char *date)
 {
     enum { MAX_MONTHS = 6 };

@@ -26,6 +26,9 @@ short_text cli_plan_span(const mics_plan_range *s);
 /* "300B". */
 short_text cli_plan_count(double count);
 
+/* Tokens a second: "725,235", and from ten millions on "12.6M". */
+short_text cli_plan_tokens(double per_s);
+
 /* Whether a price of that month ("2026-11"; "": not said) is more than six months old. */
 bool cli_plan_is_old(const char *date);
 
