@@ -280,7 +280,8 @@ static mics_status find_commit(hub *self, bool *asked_out)
     char path[REMOTE_PATH_BYTES];
     struct stat found;
     *asked_out = is_hex(self->name.revision, COMMIT_DIGITS);
-    snprintf(self->commit, sizeof self->commit, "%s", *asked_out ? self->name.revision : "");
+    snprintf(self->commit, sizeof self->commit, "%.*s", *asked_out ? COMMIT_DIGITS : 0,
+             self->name.revision);
     MICS_TRY(remote_path(path, "%s/refs/%s", self->dir, self->name.revision));
     FILE *from = *asked_out ? NULL : fopen(path, "re");
     if (from != NULL) {
