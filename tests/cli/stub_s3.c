@@ -7,17 +7,13 @@
 // is the answer to one request whose line has TEXT, and goes with it; status 0 ends the connection behind
 // what was done. ROOT/requests.log has a line a request: "METHOD TARGET RANGE STATUS". Signatures
 // are not checked (tests/io/remote/test_s3_sign.c does), but that one is there, and of the key "key".
-#include <arpa/inet.h>
+#include "stub.h"
 #include <dirent.h>
-#include <netinet/in.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/prctl.h>
 #include <sys/sendfile.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -34,18 +30,6 @@ static const char *root;
 static int names_of_page = 1000;
 
 // ---- requests ----
-
-static void unescape(char *text)
-{
-    char *to = text;
-    for (const char *c = text; *c != '\0'; c++) {
-        unsigned byte = 0;
-        if (*c == '%' && sscanf(c + 1, "%2x", &byte) == 1)
-            c += 2;
-        *to++ = byte != 0 ? (char)byte : *c;
-    }
-    *to = '\0';
-}
 
 static void take_line(request *r, const char *line)
 {
@@ -74,7 +58,7 @@ static int read_request(FILE *in, request *r)
     snprintf(r->path, sizeof r->path, "%.*s", (int)strcspn(r->target, "?"), r->target);
     const char *query = strchr(r->target, '?');
     snprintf(r->query, sizeof r->query, "%s", query != NULL ? query + 1 : "");
-    unescape(r->path);
+    stub_unescape(r->path);
     while (fgets(line, sizeof line, in) != NULL && line[0] != '\r') {
         line[strcspn(line, "\r\n")] = '\0';
         take_line(r, line);
@@ -95,7 +79,7 @@ static const char *asked(const request *r, const char *name, char value[LINE])
         if (strncmp(at, name, bytes) == 0 && at[bytes] == '=')
             snprintf(value, LINE, "%.*s", (int)strcspn(at + bytes + 1, "&"), at + bytes + 1);
     }
-    unescape(value);
+    stub_unescape(value);
     return value;
 }
 
@@ -461,32 +445,9 @@ static void serve(int connection)
 
 int main(int argc, char **argv)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof at;
-    char part[LINE];
     if (argc < 3)
         return 2;
     root = argv[1];
     names_of_page = argc > 3 ? atoi(argv[3]) : names_of_page;
-    signal(SIGCHLD, SIG_IGN);
-    signal(SIGPIPE, SIG_IGN);
-    const int listener = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listener, (struct sockaddr *)&at, sizeof at) != 0 || listen(listener, 64) != 0 ||
-        getsockname(listener, (struct sockaddr *)&at, &bytes) != 0)
-        return 1;
-    snprintf(part, sizeof part, "%s.part", argv[2]);
-    FILE *told = fopen(part, "w");
-    if (told == NULL || fprintf(told, "%d\n", ntohs(at.sin_port)) < 0 || fclose(told) != 0 ||
-        rename(part, argv[2]) != 0)
-        return 1;
-    for (;;) {
-        const int connection = accept(listener, NULL, NULL);
-        if (connection >= 0 && fork() == 0) {
-            close(listener);
-            (void)prctl(PR_SET_PDEATHSIG, SIGKILL); // a server that is gone answers nobody
-            serve(connection);
-        }
-        if (connection >= 0)
-            close(connection);
-    }
+    return stub_listen(argv[2], serve);
 }

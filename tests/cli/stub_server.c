@@ -7,14 +7,11 @@
 // without which it is 401; FILE.location where it is instead; FILE.cut after how many bytes the
 // connection ends, once. Each file has an ETag by its size and time. ROOT/requests.log has a line a
 // request: "METHOD PATH RANGE STATUS AUTHORIZATION".
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <signal.h>
+#include "stub.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,15 +41,8 @@ static int read_request(FILE *in, request *r)
     *r = (request){.range = ""};
     if (fgets(line, sizeof line, in) == NULL || sscanf(line, "%15s %8000s", r->method, target) != 2)
         return 0;
-    target[strcspn(target, "?")] = '\0';
-    char *to = r->path;
-    for (const char *c = target; *c != '\0'; c++) {
-        unsigned byte = 0;
-        if (*c == '%' && sscanf(c + 1, "%2x", &byte) == 1)
-            c += 2;
-        *to++ = byte != 0 ? (char)byte : *c;
-    }
-    *to = '\0';
+    snprintf(r->path, sizeof r->path, "%.*s", (int)strcspn(target, "?"), target);
+    stub_unescape(r->path);
     while (fgets(line, sizeof line, in) != NULL && line[0] != '\r') {
         line[strcspn(line, "\r\n")] = '\0';
         take_line(r, line);
@@ -183,33 +173,8 @@ static void serve(int connection)
 
 int main(int argc, char **argv)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t bytes = sizeof at;
     if (argc != 3)
         return 2;
     root = argv[1];
-    signal(SIGCHLD, SIG_IGN);
-    signal(SIGPIPE, SIG_IGN);
-    const int listener = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listener, (struct sockaddr *)&at, sizeof at) != 0 || listen(listener, 64) != 0 ||
-        getsockname(listener, (struct sockaddr *)&at, &bytes) != 0)
-        return 1;
-    char part[LINE];
-    snprintf(part, sizeof part, "%s.part", argv[2]);
-    FILE *told = fopen(part, "w");
-    if (told == NULL)
-        return 1;
-    fprintf(told, "%d\n", ntohs(at.sin_port));
-    fclose(told);
-    if (rename(part, argv[2]) != 0)
-        return 1;
-    for (;;) {
-        const int connection = accept(listener, NULL, NULL);
-        if (connection >= 0 && fork() == 0) {
-            close(listener);
-            serve(connection);
-        }
-        if (connection >= 0)
-            close(connection);
-    }
+    return stub_listen(argv[2], serve);
 }

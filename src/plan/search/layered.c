@@ -85,8 +85,8 @@ static void add_number(int32_t micro_steps, int32_t number, int32_t *numbers, in
 }
 
 // The most up to `most` that fit, of many micro-steps in even groups, beside one.
-static void add_most(int32_t micro_steps, double free_bytes, size_t each_bytes, int32_t most,
-                     int32_t *numbers, int32_t *count)
+static void add_largest(int32_t micro_steps, double free_bytes, size_t each_bytes, int32_t most,
+                        int32_t *numbers, int32_t *count)
 {
     const double more = free_bytes / ((double)each_bytes + 1);
     int32_t number = more < most - 1 ? (int32_t)more + 1 : most;
@@ -118,7 +118,7 @@ mics_status layered_numbers(mics_planner *planner, const mics_plan_choice *choic
     for (int way = 0; way < 2; way++) { // as it is, and recomputed where `most` do not fit
         MICS_TRY(need_of(planner, &again, &need));
         MICS_TRY(choice_memory(planner, &again, &bytes));
-        add_most(all, limit_bytes - bytes, need.each_bytes, most, numbers_out, count_out);
+        add_largest(all, limit_bytes - bytes, need.each_bytes, most, numbers_out, count_out);
         if (bytes + (double)(most - 1) * (double)need.each_bytes <= limit_bytes)
             break;
         again.recompute = mics_recompute_all(true);

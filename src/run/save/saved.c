@@ -37,7 +37,7 @@ static mics_status has(mics_memory *memory, const char *path, const char *name, 
 // A step's folder or a run's, whatever else was put there.
 static mics_status is_run(mics_memory *memory, const char *path, bool *is_out)
 {
-    *is_out = mics_remote_is_bucket(path); // models of buckets are downloaded before
+    *is_out = mics_remote_is_bucket(path); // checkpoints alone are read from there
     if (!*is_out)
         MICS_TRY(has(memory, path, "manifest.json", is_out));
     return *is_out ? MICS_OK : has(memory, path, "checkpoints", is_out);
