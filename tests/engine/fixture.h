@@ -427,9 +427,12 @@ static inline mics_status fixture_train(fixture_run *run, mics_engine *engine,
     return MICS_OK;
 }
 
+// Of a unit that is whole, several ranks write the same parameters.
 static inline void fixture_collect(const fixture_run *run, mics_engine *engine, int32_t rank)
 {
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
     int64_t at = 0;
+    pthread_mutex_lock(&one_at_a_time);
     for (int32_t u = 0; run->params != NULL && u < run->model->unit_count; u++) {
         mics_engine_optimizer_shard piece = mics_engine_optimizer_shard_get(engine, u);
         if (rank < run->want.sharding.params)
@@ -437,6 +440,7 @@ static inline void fixture_collect(const fixture_run *run, mics_engine *engine, 
                    (size_t)(piece.shard.end - piece.shard.begin) * sizeof(float));
         at += run->model->units[u].elems;
     }
+    pthread_mutex_unlock(&one_at_a_time);
 }
 
 static inline mics_status fixture_check_memory(const ranks_self *self, const fixture_run *run)
