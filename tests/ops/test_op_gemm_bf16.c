@@ -114,7 +114,7 @@ static bool check(gemm_fn multiply, const char *way, const gemm_case *of)
 // Sizes around tiles, panels and blocks.
 static void all_match_fp64(gemm_fn multiply, const char *way)
 {
-    static const int64_t sizes[] = {1, 2, 5, 6, 7, 13, 63, 64, 65, 97};
+    static const int64_t sizes[] = {1, 2, 5, 6, 7, 13, 16, 17, 33, 48, 63, 64, 65, 97};
     enum { SIZES = sizeof sizes / sizeof *sizes, CASES = 400 };
     static const int64_t large[][3] = {{3, 5, 2051}, {1550, 3, 5}, {7, 1601, 3}, {100, 70, 1027}};
     for (uint64_t i = 0; i < CASES; ++i) {

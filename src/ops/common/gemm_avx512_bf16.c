@@ -6,8 +6,9 @@
 // for weight gradients and the LM head, whose operands it reads against the grain.
 //
 // Packed B: panels of 64 columns, each (depth / 2, 64) pairs of numbers that follow each other down
-// a column. Packed A: panels of 6 rows, each (depth / 2, 6) pairs; A that is not transposed has its
-// pairs side by side, and is read where it lies.
+// a column; of a narrower one only the vectors that are read. Packed A: panels of 6 rows, each
+// (depth / 2, 6) pairs; A that is not transposed has its pairs side by side, and is read where it
+// lies.
 //
 // Each element of C is summed in one order, whatever the number of threads. Denormals count as 0.
 #include "ops/common/gemm_packed.h"
@@ -65,11 +66,8 @@ TARGET static void pack_panel(pair *to, const uint16_t *from, int64_t stride, in
                               int64_t columns)
 {
     for (int64_t k = 0; k < depth; k += 2, to += COLUMNS)
-        for (int64_t n = 0; n < COLUMNS; n += 32) {
-            const int64_t left = columns - n;
-            interleave(to + n, from + k * stride + (left > 0 ? n : 0), stride, k + 1 < depth,
-                       left > 0 ? left : 0);
-        }
+        for (int64_t n = 0; n < columns; n += 2 * LANES)
+            interleave(to + n, from + k * stride + n, stride, k + 1 < depth, columns - n);
 }
 
 // 16 x 16 pairs, transposed in registers.
@@ -109,7 +107,7 @@ INLINE void transpose(__m512i r[LANES])
 TARGET static void pack_transposed(pair *to, const uint16_t *from, int64_t stride, int64_t depth,
                                    int64_t columns)
 {
-    for (int64_t n = 0; n < COLUMNS; n += LANES)
+    for (int64_t n = 0; n < columns; n += LANES)
         for (int64_t k = 0; k < depth; k += 2 * LANES) {
             __m512i r[LANES];
             UNROLL
@@ -163,11 +161,12 @@ INLINE __m512 widened(__m256i half)
 }
 
 // One row's sums to C.
-INLINE void finish(const mics_gemm_spec *gemm, const tile *t, int r, const __m512 sum[VECTORS])
+INLINE void finish(const mics_gemm_spec *gemm, const tile *t, int r, int vectors,
+                   const __m512 sum[VECTORS])
 {
     const int64_t at = (t->row + r) * gemm->ldc + t->column;
     UNROLL
-    for (int v = 0; v < VECTORS; ++v) {
+    for (int v = 0; v < vectors; ++v) {
         const int64_t left = t->columns - v * LANES;
         const __mmask16 seen = left >= LANES ? (__mmask16)0xffff
                                : left > 0    ? (__mmask16)((1U << left) - 1)
@@ -190,24 +189,25 @@ INLINE void finish(const mics_gemm_spec *gemm, const tile *t, int r, const __m51
     }
 }
 
-INLINE void multiply(__m512 sum[TILE_ROWS][VECTORS], const pair *b, const uint16_t *a,
+INLINE void multiply(__m512 sum[TILE_ROWS][VECTORS], int vectors, const pair *b, const uint16_t *a,
                      int64_t a_row)
 {
     __m512bh of_b[VECTORS];
     UNROLL
-    for (int v = 0; v < VECTORS; ++v)
+    for (int v = 0; v < vectors; ++v)
         of_b[v] = (__m512bh)_mm512_loadu_si512(b + v * LANES);
     UNROLL
     for (int r = 0; r < TILE_ROWS; ++r) {
         const __m512bh of_a = (__m512bh)_mm512_set1_epi32(*(const pair_anywhere *)(a + r * a_row));
         UNROLL
-        for (int v = 0; v < VECTORS; ++v)
+        for (int v = 0; v < vectors; ++v)
             sum[r][v] = _mm512_dpbf16_ps(sum[r][v], of_a, of_b[v]);
     }
 }
 
-// Numbers from one row of A, and from one pair, to the next: constants where A is packed.
-INLINE void compute(const work *w, const tile *t, int64_t a_row, int64_t a_pair)
+// A tile so many vectors wide, a constant. Numbers from one row of A, and from one pair, to the
+// next: constants where A is packed.
+INLINE void compute_wide(const work *w, const tile *t, int vectors, int64_t a_row, int64_t a_pair)
 {
     const int64_t pairs = (w->depth + 1) / 2, stride = w->size.columns;
     const uint16_t *a = t->a;
@@ -216,21 +216,39 @@ INLINE void compute(const work *w, const tile *t, int64_t a_row, int64_t a_pair)
     UNROLL
     for (int r = 0; r < TILE_ROWS; ++r) {
         UNROLL
-        for (int v = 0; v < VECTORS; ++v)
+        for (int v = 0; v < vectors; ++v)
             sum[r][v] =
                 t->begins ? _mm512_setzero_ps() : _mm512_loadu_ps(t->sums + r * stride + v * LANES);
     }
     for (int64_t k = 0; k < pairs; ++k, a += a_pair, b += COLUMNS)
-        multiply(sum, b, a, a_row);
+        multiply(sum, vectors, b, a, a_row);
     UNROLL
     for (int r = 0; r < TILE_ROWS; ++r) {
         if (!t->ends) {
             UNROLL
-            for (int v = 0; v < VECTORS; ++v)
+            for (int v = 0; v < vectors; ++v)
                 _mm512_storeu_ps(t->sums + r * stride + v * LANES, sum[r][v]);
         } else if (r < t->rows) {
-            finish(w->gemm, t, r, sum[r]);
+            finish(w->gemm, t, r, vectors, sum[r]);
         }
+    }
+}
+
+// Of adapters' GEMMs many are narrower than a panel.
+INLINE void compute(const work *w, const tile *t, int64_t a_row, int64_t a_pair)
+{
+    switch ((t->columns + LANES - 1) / LANES) {
+    case 1:
+        compute_wide(w, t, 1, a_row, a_pair);
+        break;
+    case 2:
+        compute_wide(w, t, 2, a_row, a_pair);
+        break;
+    case 3:
+        compute_wide(w, t, 3, a_row, a_pair);
+        break;
+    default:
+        compute_wide(w, t, VECTORS, a_row, a_pair);
     }
 }
 
