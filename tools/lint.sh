@@ -18,6 +18,9 @@ jobs=${JOBS:-$(nproc)}
 
 check_format() {
     git ls-files -z '*.c' '*.h' '*.cu' '*.cuh' | xargs -0 clang-format --dry-run -Werror
+    git ls-files -z 'src/*' | xargs -0 wc -l | awk '
+        $2 != "total" && $1 > 600 { print $2 ": " $1 " lines, where 600 are the most"; bad = 1 }
+        END { exit bad }'
 }
 
 # The text of the tree and the names of its files; what others wrote, and what happened once, is left out.

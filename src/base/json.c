@@ -21,9 +21,8 @@
 
 enum { MAX_DEPTH = 64, NEAREST_BYTES = 64, MESSAGE_BYTES = 1024, SOURCE_BYTES = 256 };
 
-// Of a document's tree. The largest known tokenizer.json, with 262144 tokens and 514906 merges in
-// 33 MB, takes some 240 MiB by that sum; a text of nothing but "[]," takes 50 bytes for each of its
-// own.
+// Of a document's tree. The largest known tokenizer.json, with 514906 merges in 33 MB, takes some
+// 240 MiB by that sum; a text of nothing but "[]," takes 50 bytes for each of its own.
 static const uint64_t MAX_TREE_BYTES = (uint64_t)512 << 20;
 
 struct mics_json {

@@ -5,7 +5,7 @@
 // Source: deepspeed/runtime/lr_schedules.py, whose iteration is -1 in the first optimizer step. Its
 // warm-up ends at iteration max(2, warmup_num_steps). transformers/optimization.py, whose
 // current_step is 0 in the first optimizer step.
-#include "config/config.h"
+#include "config/lr.h"
 #include <math.h>
 
 #define PI 3.14159265358979323846

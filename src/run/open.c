@@ -532,11 +532,6 @@ typedef struct output {
     FILE *out;
 } output;
 
-static mics_status write_export(mics_saved *saved, const output *as)
-{
-    return mics_saved_export(saved, as->dir, as->spec);
-}
-
 static mics_status write_text(mics_saved *saved, const output *as)
 {
     MICS_TRY(mics_saved_load(saved, mics_saved_facts_get(saved).dtype));
@@ -548,7 +543,8 @@ static mics_status write_saved(mics_job *job, void *write_ctx)
     const output *as = write_ctx;
     mics_saved *saved = NULL;
     MICS_TRY(mics_saved_open(job->memory, as->from, &job->builder, &saved));
-    const mics_status status = as->dir != NULL ? write_export(saved, as) : write_text(saved, as);
+    const mics_status status =
+        as->dir != NULL ? mics_saved_export(saved, as->dir, as->spec) : write_text(saved, as);
     mics_saved_close(saved);
     return status;
 }

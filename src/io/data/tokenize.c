@@ -493,14 +493,12 @@ static mics_status tokenize_records(tokenizing *self)
 // What stands before the tokens of a text, and behind them.
 static mics_status surroundings(const mics_tokenizer *tokenizer, mics_token_frame *frame_out)
 {
-    if (tokenizer->frames_texts)
-        return mics_tokenizer_frame(tokenizer, frame_out);
     *frame_out = (mics_token_frame){.before = &tokenizer->separator,
                                     .before_count = tokenizer->separator >= 0 ? 1 : 0};
-    return MICS_OK;
+    return tokenizer->frames_texts ? mics_tokenizer_frame(tokenizer, frame_out) : MICS_OK;
 }
 
-// As many as asked for, or where that is below 1 as many as there are cores for this process.
+// As many as asked for, or where that is below 1 as this process has cores.
 static int32_t threads_of(int32_t asked)
 {
     cpu_set_t cores;
@@ -517,9 +515,8 @@ static bool of_records(const mics_corpus_spec *spec, const mics_reader *reader)
 static bool is_worth_threads(const tokenizing *self)
 {
     const mics_reader *reader = &self->window->reader;
-    if (reader->bytes <= ALONE_BYTES && reader->unpacker == NULL)
-        return false;
-    return of_records(self->spec, reader) || mics_encoder_cuts(self->spec->tokenizer);
+    return (reader->bytes > ALONE_BYTES || reader->unpacker != NULL) &&
+           (of_records(self->spec, reader) || mics_encoder_cuts(self->spec->tokenizer));
 }
 
 static mics_status start(tokenizing *self)
@@ -571,7 +568,6 @@ mics_status mics_tokenize(mics_text_window *window, const mics_corpus_spec *spec
                           mics_shard_writer *writer, mics_shard_mark mark,
                           mics_tokenize_progress *progress, bool *empty_out)
 {
-    const mics_content content = window->reader.content;
     _Atomic int32_t named = 0;
     tokenizing self = {.memory = window->reader.memory,
                        .window = window,
@@ -583,21 +579,20 @@ mics_status mics_tokenize(mics_text_window *window, const mics_corpus_spec *spec
                        .records = {.memory = window->reader.memory,
                                    .path = window->reader.path,
                                    .field = field_of(spec),
-                                   .kind = content.kind,
+                                   .kind = window->reader.content.kind,
                                    .rows = window->reader.parquet != NULL},
                        .named = &named,
                        .begun_us = mics_clock_us()};
+    mics_status status = MICS_OK;
     self.marked_us = self.begun_us;
     progress->file++;
-    mics_status status = check_kind(spec, &window->reader);
-    if (status == MICS_OK)
-        status = surroundings(spec->tokenizer, &self.around);
-    if (status == MICS_OK)
-        status = start(&self);
-    if (status == MICS_OK && content.marked)
-        status = mics_text_window_pass(window, MICS_MARK_BYTES);
-    if (status == MICS_OK)
-        status = of_records(spec, &window->reader) ? tokenize_records(&self) : tokenize_text(&self);
+    MICS_TRY_OUT(check_kind(spec, &window->reader));
+    MICS_TRY_OUT(surroundings(spec->tokenizer, &self.around));
+    MICS_TRY_OUT(start(&self));
+    if (window->reader.content.marked)
+        MICS_TRY_OUT(mics_text_window_pass(window, MICS_MARK_BYTES));
+    status = of_records(spec, &window->reader) ? tokenize_records(&self) : tokenize_text(&self);
+out:
     *empty_out = self.written.texts == 0 && !self.has_text;
     stop(&self);
     progress->before += window->reader.bytes;
