@@ -6,11 +6,15 @@
 
 # ---- in parts ----
 
-sed 's/"n_embd": 32/"n_embd": 320/; s/"n_layer": 2/"n_layer": 4/' model.json >big.json
+sed 's/"n_embd": 32/"n_embd": 320/; s/"n_layer": 2/"n_layer": 3/' model.json >big.json
+one_step="--set model.config=big.json --steps 1 --set train_batch_size=4 --set run.validation_batches=0"
+# Word splitting is meant.
+# shellcheck disable=SC2086
 big() { # OUT BUCKET FLAGS...
-    train "$@" --set model.config=big.json --steps 1
+    train "$@" $one_step
 }
-run 0 big_local "$mics" train run.json --ranks 2 --out big_local --set model.config=big.json --steps 1
+# shellcheck disable=SC2086
+run 0 big_local "$mics" train run.json --ranks 2 --out big_local $one_step
 : >site/requests.log
 fault PUT partNumber=2 503 SlowDown
 fault PUT partNumber=1 0 none
