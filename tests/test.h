@@ -29,7 +29,8 @@
 // Ends a case as skipped, and counts it. Threads: the one that runs the case.
 void runner_skip(const char *file, int line);
 
-/* Runs a group and, where cases were skipped, prints how many.
+/* Runs a group, or of it the cases in MICS_TEST_CASES (names, commas between them, all of which have
+ * to be there), and where cases were skipped, prints how many.
  *
  * Returns: 0; 1 when a case failed; 77, for CTest's SKIP_RETURN_CODE, when all were skipped.
  */

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The suite's own runner: what a test program exits with when cases are skipped, and that it says
-// how many. Each group runs in a child, whose output is read.
+// The suite's own runner: what a test program exits with when cases are skipped, that it says how
+// many, and which cases it runs of those that are asked for. Each group runs in a child, whose output is read.
 #include "test.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,8 +88,33 @@ static void test_status_and_count(void **state)
     }
 }
 
+// Of the last group, which has a case that fails; a name that is not there fails too.
+static void test_chosen_cases(void **state)
+{
+    static const struct {
+        const char *names;
+        int status;
+        const char *says;
+    } expected[] = {{"skips", 77, "skipped 1 of 1 cases\n"},
+                    {"fails", 1, "fails"},
+                    {"skips,fails", 1, "skipped 1 of 2 cases\n"},
+                    {"skips,skip", 1, "there is no case skip\n"},
+                    {"skipsfails", 1, "there is no case skipsfails\n"},
+                    {"", 1, ""}};
+    (void)state;
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        char said[4096];
+        setenv("MICS_TEST_CASES", expected[i].names, 1);
+        const int status = status_of(3, said, sizeof said);
+        unsetenv("MICS_TEST_CASES");
+        assert_int_equal(status, expected[i].status);
+        assert_non_null(strstr(said, expected[i].says));
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_status_and_count)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_status_and_count),
+                                       cmocka_unit_test(test_chosen_cases)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
