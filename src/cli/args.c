@@ -133,8 +133,8 @@ static mics_status fail_with_key(const cli_verb *verb, const char *flag, const c
                              flag, option->name, number ? value : option->value);
     }
     const bool whole = strchr(key, '=') != NULL;
-    return mics_fail(MICS_ERR_INVALID, "mics %s: no flag %s; write --set %s%s%s", verb->name,
-                     flag, key, whole ? "" : "=",
+    return mics_fail(MICS_ERR_INVALID, "mics %s: no flag %s; write --set %s%s%s", verb->name, flag,
+                     key, whole ? "" : "=",
                      whole    ? ""
                      : number ? value
                               : "VALUE");
@@ -148,8 +148,7 @@ static mics_status unknown_flag(const cli_verb *verb, const char *flag, const ch
     if (sets && known.key != NULL)
         return fail_with_key(verb, flag, known.key, value);
     if (known.says != NULL && strcmp(verb->name, "train") == 0)
-        return mics_fail(MICS_ERR_INVALID, "mics %s: no flag %s; %s", verb->name, flag,
-                         known.says);
+        return mics_fail(MICS_ERR_INVALID, "mics %s: no flag %s; %s", verb->name, flag, known.says);
     const char *names[CLI_MAX_OPTIONS + 2];
     int32_t count = 0;
     for (; count < verb->option_count && count < CLI_MAX_OPTIONS; count++)
@@ -160,8 +159,8 @@ static mics_status unknown_flag(const cli_verb *verb, const char *flag, const ch
     if (near != NULL)
         return mics_fail(MICS_ERR_INVALID, "mics %s: no flag %s; did you mean --%s?", verb->name,
                          flag, near);
-    return mics_fail(MICS_ERR_INVALID, "mics %s: no flag %s; see mics %s --help", verb->name,
-                     flag, verb->name);
+    return mics_fail(MICS_ERR_INVALID, "mics %s: no flag %s; see mics %s --help", verb->name, flag,
+                     verb->name);
 }
 
 static bool is_whole(const cli_option *option)
