@@ -6,7 +6,10 @@
 #   BUILD=build bench/buckets.sh kills [N]       kill -9 at N random moments (100); each time the newest checkpoint
 #                                                must be the one that was reported, or a later one, and verify
 #   BUILD=build bench/buckets.sh speed [MIB [N]] a rank file of so many MiB (256) beside curl -T of the same bytes to
-#                                                the same server, by turns, N times (5); medians
+#                                                the same server, whole and in mics' parts, by turns, N times (5);
+#                                                medians, and how long the server takes to join parts
+#
+# None of the three hashes the body. Whole, a server has nothing to join: what is left to curl in parts is the server's.
 #
 # MOTO is the server's command (moto_server).
 set -u
@@ -80,15 +83,44 @@ kills() {
 
 median() { sort -n | awk '{v[NR] = $1} END {print v[int((NR + 1) / 2)]}'; }
 
+# The same parts as mics sends, four at a time, by one curl; whose ETags are MD5s, which are known before.
+curl_in_parts() {
+    begin=$(date +%s%N)
+    id=$(ask '/parts?uploads=' -X POST | sed -n 's,.*<UploadId>\(.*\)</UploadId>.*,\1,p')
+    number=0
+    for part in part.*; do
+        number=$((number + 1))
+        printf 'upload-file = %s\nurl = "%s/bucket/parts?partNumber=%d&uploadId=%s"\noutput = curl.out\n' \
+            "$part" "$AWS_ENDPOINT_URL" $number "$id"
+    done >parts.curl
+    curl -sf --aws-sigv4 aws:amz:us-east-1:s3 --user key:secret -Z --parallel-max 4 -K parts.curl \
+        2>progress || exit 1
+    sent=$(date +%s%N)
+    ask "/parts?uploadId=$id" -H 'Content-Type: application/xml' -d @parts.xml -o curl.out || exit 1
+    awk -v begin="$begin" -v sent="$sent" -v end="$(date +%s%N)" \
+        'BEGIN {printf "%.4f\n", (end - begin) / 1e9 >>"parts.s"; printf "%.4f\n", (end - sent) / 1e9 >>"join.s"}'
+}
+
 speed() {
     "$build/bench/bucket_speed" file "$1" >file.s || exit 1
+    split -b 8M -a 4 file part.
+    {
+        printf '<CompleteMultipartUpload>'
+        md5sum part.* | awk '{printf "<Part><PartNumber>%d</PartNumber><ETag>\"%s\"</ETag></Part>", NR, $1}'
+        printf '</CompleteMultipartUpload>'
+    } >parts.xml
     for i in $(seq "$2"); do
+        curl_in_parts
+        ask /parts >back && cmp file back || exit 1
         ask /curl -T file -o curl.out -w '%{time_total}\n' >>curl.s || exit 1
         "$build/bench/bucket_speed" s3://bucket/mics "$1" >>mics.s || exit 1
         ask /mics >back && cmp file back || exit 1
     done
-    awk -v mib="$1" -v curl="$(median <curl.s)" -v mics="$(median <mics.s)" \
-        'BEGIN {printf "%d MiB: curl -T %.0f MiB/s, mics %.0f MiB/s, %.0f %%\n", mib, mib / curl, mib / mics, 100 * curl / mics}'
+    awk -v mib="$1" -v curl="$(median <curl.s)" -v parts="$(median <parts.s)" -v join="$(median <join.s)" \
+        -v mics="$(median <mics.s)" \
+        'BEGIN {printf "%d MiB: mics %.0f MiB/s; curl -T in parts %.0f MiB/s, of which mics is %.0f %%; " \
+            "curl -T whole %.0f MiB/s, of which mics is %.0f %%; the server joins parts in %.2f s\n", \
+            mib, mib / mics, mib / parts, 100 * parts / mics, mib / curl, 100 * curl / mics, join}'
 }
 
 case ${1:-} in

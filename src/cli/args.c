@@ -120,8 +120,8 @@ static const cli_option *find_option(const cli_verb *verb, const char *name, siz
     return NULL;
 }
 
-// A key by its flag where it has one; a number is taken over.
-static mics_status fail_with_key(const cli_verb *verb, const char *name, const char *key,
+// A key by its flag where it has one; a number is taken over. `flag` is as it was written, with its dashes.
+static mics_status fail_with_key(const cli_verb *verb, const char *flag, const char *key,
                                  const char *value)
 {
     const bool number =
@@ -129,26 +129,26 @@ static mics_status fail_with_key(const cli_verb *verb, const char *name, const c
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const cli_option *option = find_option(verb, keys[i].flag, strlen(keys[i].flag));
         if (option != NULL && strcmp(keys[i].key, key) == 0)
-            return mics_fail(MICS_ERR_INVALID, "mics %s: no flag --%s; write --%s %s", verb->name,
-                             name, option->name, number ? value : option->value);
+            return mics_fail(MICS_ERR_INVALID, "mics %s: no flag %s; write --%s %s", verb->name,
+                             flag, option->name, number ? value : option->value);
     }
     const bool whole = strchr(key, '=') != NULL;
-    return mics_fail(MICS_ERR_INVALID, "mics %s: no flag --%s; write --set %s%s%s", verb->name,
-                     name, key, whole ? "" : "=",
+    return mics_fail(MICS_ERR_INVALID, "mics %s: no flag %s; write --set %s%s%s", verb->name, flag,
+                     key, whole ? "" : "=",
                      whole    ? ""
                      : number ? value
                               : "VALUE");
 }
 
-static mics_status unknown_flag(const cli_verb *verb, const char *name, const char *value)
+static mics_status unknown_flag(const cli_verb *verb, const char *flag, const char *value)
 {
+    const char *name = flag + 1 + (flag[1] == '-');
     const mics_run_flag known = mics_run_flag_of(name);
     const bool sets = find_option(verb, "set", strlen("set")) != NULL;
     if (sets && known.key != NULL)
-        return fail_with_key(verb, name, known.key, value);
+        return fail_with_key(verb, flag, known.key, value);
     if (known.says != NULL && strcmp(verb->name, "train") == 0)
-        return mics_fail(MICS_ERR_INVALID, "mics %s: no flag --%s; %s", verb->name, name,
-                         known.says);
+        return mics_fail(MICS_ERR_INVALID, "mics %s: no flag %s; %s", verb->name, flag, known.says);
     const char *names[CLI_MAX_OPTIONS + 2];
     int32_t count = 0;
     for (; count < verb->option_count && count < CLI_MAX_OPTIONS; count++)
@@ -157,10 +157,10 @@ static mics_status unknown_flag(const cli_verb *verb, const char *name, const ch
     names[count++] = "offline";
     const char *near = cli_nearest(name, names, count);
     if (near != NULL)
-        return mics_fail(MICS_ERR_INVALID, "mics %s: no flag --%s; did you mean --%s?", verb->name,
-                         name, near);
-    return mics_fail(MICS_ERR_INVALID, "mics %s: no flag --%s; see mics %s --help", verb->name,
-                     name, verb->name);
+        return mics_fail(MICS_ERR_INVALID, "mics %s: no flag %s; did you mean --%s?", verb->name,
+                         flag, near);
+    return mics_fail(MICS_ERR_INVALID, "mics %s: no flag %s; see mics %s --help", verb->name, flag,
+                     verb->name);
 }
 
 static bool is_whole(const cli_option *option)
@@ -306,16 +306,17 @@ static mics_status add_set(cli_call *call, const cli_option *option, const cli_l
     return list_add(call, &call->sets, text.bytes);
 }
 
-// `flag` is what stands behind the dashes; the next argument, or what follows "=", is its value.
-static mics_status read_flag(parser *parsing, const char *flag)
+// `written` has its dashes; the next argument, or what follows "=", is its value.
+static mics_status read_flag(parser *parsing, const char *written)
 {
     const cli_verb *verb = parsing->call->verb;
+    const char *flag = written + 1 + (written[1] == '-');
     const char *equals = strchr(flag, '=');
     size_t length = equals != NULL ? (size_t)(equals - flag) : strlen(flag);
     const cli_option *option = find_option(verb, flag, length);
     if (option == NULL) {
         char name[64];
-        snprintf(name, sizeof name, "%.*s", (int)(length < 60 ? length : 60), flag);
+        mics_text_format(name, sizeof name, "%.*s", (int)strcspn(written, "="), written);
         const char *next =
             parsing->next < parsing->call->argc ? parsing->call->argv[parsing->next] : NULL;
         return unknown_flag(verb, name, equals != NULL ? equals + 1 : next);
@@ -349,14 +350,14 @@ static mics_status read_all(parser *parsing)
         else if (strcmp(text, "--") == 0)
             only_arguments = true;
         else if (strcmp(text, "-o") == 0)
-            MICS_TRY(read_flag(parsing, "out"));
+            MICS_TRY(read_flag(parsing, "--out"));
         else if (strcmp(text, "--offline") == 0 && setenv("HF_HUB_OFFLINE", "1", 1) == 0)
             continue; // of every verb, and heard where files are fetched
         else if (text[1] != '-' && mics_run_flag_of(text + 1).key == NULL &&
                  mics_run_flag_of(text + 1).says == NULL)
             return wrong(verb, "flags begin with two dashes: ", text);
         else
-            MICS_TRY(read_flag(parsing, text + (text[1] == '-' ? 2 : 1)));
+            MICS_TRY(read_flag(parsing, text));
     }
     for (int32_t i = 0; i < verb->option_count && verb->model_stands && arguments->count == 0;
          i++) {

@@ -20,12 +20,14 @@ mics_status cli_open_saved(cli_call *call, const char *adapter, const char *base
                            mics_saved **saved_out)
 {
     const char *path = call->arguments.items[0];
+    bool model = false;
     if (adapter != NULL && base != NULL)
         return mics_fail(
             MICS_ERR_INVALID,
             "mics %s: --adapter is on %s, and --base names another base; leave one out",
             call->verb->name, path);
-    if (!mics_remote_is_bucket(path)) // checkpoints are read from there
+    MICS_TRY(mics_remote_holds_model(call->memory, path, &model));
+    if (model) // checkpoints are read from there
         MICS_TRY(cli_fetch(call, MICS_REMOTE_WEIGHTS, &path));
     MICS_TRY(cli_fetch(call, MICS_REMOTE_WEIGHTS, &adapter));
     MICS_TRY(cli_fetch(call, MICS_REMOTE_WEIGHTS, &base));

@@ -5,7 +5,8 @@
 // The object KEY of BUCKET is the file ROOT/BUCKET/KEY, and ROOT/BUCKET must be there. An upload in parts is
 // a folder of ROOT/uploads. A list has NAMES names a page. A file in ROOT/faults, "METHOD TEXT STATUS CODE",
 // is the answer to one request whose line has TEXT, and goes with it; status 0 ends the connection behind
-// what was done. ROOT/requests.log has a line a request: "METHOD TARGET RANGE STATUS". Signatures
+// what was done, and one below 0 leaves it without an answer. ROOT/head has a line that heads of objects have. A CODE
+// that is a number is how many bytes of the answer come before the end. ROOT/requests.log has a line a request: "METHOD TARGET RANGE STATUS". Signatures
 // are not checked (tests/io/remote/test_s3_sign.c does), but that one is there, and of the key "key".
 #include "stub.h"
 #include <dirent.h>
@@ -101,7 +102,7 @@ static void answer(FILE *out, const request *r, int status, const char *head, co
 {
     log_request(r, status);
     fprintf(out, "HTTP/1.1 %d Stub\r\n%sContent-Length: %zu\r\n\r\n%s", status, head, strlen(body),
-            body);
+            strcmp(r->method, "HEAD") == 0 ? "" : body);
 }
 
 static void refuse(FILE *out, const request *r, int status, const char *code)
@@ -166,8 +167,18 @@ static char *load(const char *path, size_t *bytes_out)
     return bytes;
 }
 
+// Of bytes and name.
+static void write_etag(FILE *out, const char *path)
+{
+    struct stat facts = {.st_size = 0};
+    (void)stat(path, &facts);
+    fprintf(out, "ETag: \"%llx-%llx%09llx\"\r\n", (long long)facts.st_size,
+            (long long)facts.st_mtim.tv_sec, (long long)facts.st_mtim.tv_nsec);
+}
+
 static void get(FILE *out, const request *r, const char *path)
 {
+    char line[256] = "", head[PATH];
     long long from = 0, last = 0;
     size_t bytes = 0;
     char *object = load(path, &bytes);
@@ -175,7 +186,8 @@ static void get(FILE *out, const request *r, const char *path)
         refuse(out, r, 404, "NoSuchKey");
         return;
     }
-    const int part = sscanf(r->range, "bytes=%lld-%lld", &from, &last) == 2;
+    const int numbers = sscanf(r->range, "bytes=%lld-%lld", &from, &last), part = numbers > 0;
+    last = numbers == 1 ? (long long)bytes - 1 : last;
     last = part && last < (long long)bytes - 1 ? last : (long long)bytes - 1;
     if (part && from > last) {
         refuse(out, r, 416, "InvalidRange");
@@ -183,15 +195,64 @@ static void get(FILE *out, const request *r, const char *path)
         log_request(r, part ? 206 : 200);
         fprintf(out, "HTTP/1.1 %d Stub\r\nContent-Length: %lld\r\n", part ? 206 : 200,
                 last - from + 1);
+        write_etag(out, path);
+        snprintf(head, sizeof head, "%s/head", root);
+        FILE *more = strcmp(r->method, "HEAD") == 0 ? fopen(head, "r") : NULL;
+        if (more != NULL && fgets(line, sizeof line, more) != NULL)
+            fprintf(out, "%.*s\r\n", (int)strcspn(line, "\n"), line);
+        if (more != NULL)
+            fclose(more);
         if (part)
             fprintf(out, "Content-Range: bytes %lld-%lld/%zu\r\n", from, last, bytes);
         fputs("\r\n", out);
-        fwrite(object + from, 1, (size_t)(last - from + 1), out);
+        if (strcmp(r->method, "HEAD") != 0)
+            fwrite(object + from, 1, (size_t)(last - from + 1), out);
     }
     free(object);
 }
 
 // ---- lists ----
+
+// All objects whose keys begin so, as lists without a delimiter have them: in one page.
+static void list_below(FILE *to, const char *folder, const char *key, const char *prefix)
+{
+    char path[PATH + 300], below[PATH + 300];
+    struct dirent **entries = NULL;
+    struct stat facts;
+    const int count = scandir(folder, &entries, NULL, alphasort);
+    for (int i = 0; i < count; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name);
+        snprintf(below, sizeof below, "%s%s", key, entries[i]->d_name);
+        if (entries[i]->d_name[0] != '.' && stat(path, &facts) == 0 && S_ISDIR(facts.st_mode)) {
+            strcat(below, "/");
+            list_below(to, path, below, prefix);
+        } else if (entries[i]->d_name[0] != '.' && strncmp(below, prefix, strlen(prefix)) == 0) {
+            fprintf(to, "<Contents><Key>");
+            for (const char *c = below; *c != '\0'; c++)
+                fprintf(to, strchr("+& %", *c) != NULL ? "%%%02X" : "%c", (unsigned char)*c);
+            fprintf(to,
+                    "</Key><ETag>&quot;%llx-%llx%09llx&quot;</ETag><Size>%lld</Size></Contents>",
+                    (long long)facts.st_size, (long long)facts.st_mtim.tv_sec,
+                    (long long)facts.st_mtim.tv_nsec, (long long)facts.st_size);
+        }
+        free(entries[i]);
+    }
+    free(entries);
+}
+
+static void list_all(FILE *out, const request *r, const char *bucket)
+{
+    char prefix[LINE], folder[PATH], *body = NULL;
+    size_t used = 0;
+    FILE *to = open_memstream(&body, &used);
+    snprintf(folder, sizeof folder, "%s/%s", root, bucket);
+    fprintf(to, "<ListBucketResult><EncodingType>url</EncodingType>");
+    list_below(to, folder, "", asked(r, "prefix", prefix));
+    fprintf(to, "</ListBucketResult>");
+    fclose(to);
+    answer(out, r, 200, "", body);
+    free(body);
+}
 
 static void list(FILE *out, const request *r, const char *bucket)
 {
@@ -395,9 +456,11 @@ static void serve_object(FILE *out, const request *r)
         begin(out, r);
     else if (strstr(r->query, "uploads=") != NULL)
         list_uploads(out, r, bucket);
+    else if (strcmp(r->method, "GET") == 0 && !names_key && strstr(r->query, "delimiter=") == NULL)
+        list_all(out, r, bucket);
     else if (strcmp(r->method, "GET") == 0 && !names_key)
         list(out, r, bucket);
-    else if (strcmp(r->method, "GET") == 0)
+    else if (strcmp(r->method, "GET") == 0 || strcmp(r->method, "HEAD") == 0)
         get(out, r, path);
     else if (strcmp(r->method, "PUT") == 0 && store(path, r->body, r->bytes))
         answer(out, r, 200, "ETag: \"whole\"\r\n", "");
@@ -423,6 +486,11 @@ static int serve_one(FILE *out, const request *r)
         serve_object(out, r);
         return fflush(out) == 0;
     }
+    if (status < 0) {
+        log_request(r, status);
+        for (;;)
+            pause();
+    }
     if (status != 0) {
         refuse(out, r, status, code);
         return fflush(out) == 0;
@@ -430,6 +498,9 @@ static int serve_one(FILE *out, const request *r)
     FILE *nowhere = open_memstream(&unsent, &used);
     serve_object(nowhere, r);
     fclose(nowhere);
+    const size_t cut = strtoull(code, NULL, 10);
+    (void)fwrite(unsent, 1, cut < used ? cut : used, out);
+    (void)fflush(out);
     free(unsent);
     return 0;
 }

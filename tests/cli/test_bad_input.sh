@@ -47,6 +47,7 @@ wrong 2 "write --out DIR" train run.json --output_dir x
 wrong 2 "write --set run.precision=bf16" train run.json --bf16
 wrong 2 "mpirun -n 16 --hostfile FILE mics train" train run.json --hostfile hosts
 wrong 2 "mpirun -n 16 --hostfile FILE mics train" train run.json -n 4
+wrong 2 "mics train: no flag -n; " train run.json -n 4
 wrong 2 "no flag --wandb_project; metrics.jsonl" train run.json --wandb_project p
 wrong 2 "no flag --lr; see mics generate --help" generate good --lr 1
 wrong 2 "no flag --frobnicate; see mics train --help" train run.json --frobnicate

@@ -34,6 +34,23 @@ contains refused.err "PUT: the server says 403 AccessDenied: as told; look at th
 [ ! -e site/bucket/refused ] || fail "a part of a checkpoint is left: $(find site/bucket/refused)"
 [ -z "$(ls site/uploads)" ] || fail "its upload is left"
 
+# A server that swallows what cleans up after a failed save is asked once, and not for long: the line says what is left.
+# Tries without a limit would end otherwise: "Operation too slow", and only then.
+fault PUT partNumber=2 403 AccessDenied
+fault DELETE rank-0000 -1 none
+fault DELETE rank-0000 -1 none
+: >site/requests.log
+run 1 swallowed big swallowed s3://bucket/swallowed
+no_faults
+[ "$(grep -c '^DELETE .* -1$' site/requests.log)" = 2 ] || fail "asked more than once: $(grep DELETE site/requests.log)"
+grep -q 'warning: .*rank-0000.*: no answer came from .* timed out after .*; what was uploaded of it is left there until the next start' \
+    swallowed.err || fail "no line of the upload that is left"
+grep -q 'warning: .*rank-0000.*: no answer came from .* timed out after .*; it is left there until a later save or start removes it' \
+    swallowed.err || fail "no line of the file that is left"
+run 0 restarted big swallowed s3://bucket/swallowed
+[ -z "$(ls site/uploads)" ] || fail "the next start left an upload"
+same_weights big_local/checkpoints/step-00000001 site/bucket/swallowed/step-00000001
+
 # ---- kills ----
 
 for delay in 0.3 0.6 0.9; do

@@ -178,7 +178,7 @@ contains missing.err "there is no such file; $url/datasets/lark/lines/tree/01234
 run 2 name "$mics" train --model hf://small --data text.txt
 contains name.err "must be as hf://ORG/NAME"
 run 2 scheme "$mics" train --model gs://small/x --data text.txt
-contains scheme.err "gs://: is not read; hf:// and https:// are"
+contains scheme.err "gs://: is not read; hf://, s3:// and https:// are"
 run 2 out "$mics" train run.json --out https://x/y
 contains out.err "run.out: is remote, and only what is read may be"
 MICS_CURL_LIBRARY=none.so run 2 no_curl "$mics" train --model hf://lark/small --data text.txt

@@ -379,8 +379,12 @@ static bool discard_file(const save_job *job, const char *name)
     char *path = NULL;
     if (mics_file_join(job->memory, job->folder, name, &path) != MICS_OK)
         return false;
-    const bool muted = mics_log_mute(true);
-    const mics_status status = mics_store_remove(path);
+    const bool bucket = mics_remote_is_bucket(path), muted = mics_log_mute(!bucket);
+    const bool before = mics_log_demote(true);
+    const mics_status status =
+        bucket ? remote_s3_remove(path, "it is left there until a later save or start removes it")
+               : mics_store_remove(path);
+    mics_log_demote(before);
     mics_log_mute(muted);
     mics_free(job->memory, path);
     return status == MICS_OK;

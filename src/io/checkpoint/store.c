@@ -208,7 +208,7 @@ mics_status mics_store_sync_dir(const char *path)
 mics_status mics_store_remove(const char *path)
 {
     if (mics_remote_is_bucket(path))
-        return remote_s3_remove(path);
+        return remote_s3_remove(path, NULL);
     return unlink(path) == 0 || errno == ENOENT || errno == ENOTDIR
                ? MICS_OK
                : mics_fail(mics_status_of_errno(errno), "%s: cannot remove: %s", path,

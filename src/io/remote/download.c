@@ -165,24 +165,27 @@ static mics_status check(const download *self)
 {
     const remote_file *file = self->file;
     const size_t bytes = (size_t)self->done;
-    char text[REMOTE_DIGEST_TEXT_BYTES];
+    char text[REMOTE_CHECKSUM_BYTES];
     if (file->bytes >= 0 && self->done != file->bytes)
         return mics_fail(MICS_ERR_FORMAT, "%s: %lld bytes came of %lld", file->shown,
                          (long long)self->done, (long long)file->bytes);
-    if (file->sha256 == NULL || bytes == 0)
+    const bool by_s3 = file->checksum != NULL && file->checksum[0] != '\0';
+    const char *promised = by_s3 ? file->checksum : file->sha256;
+    if (promised == NULL || bytes == 0)
         return MICS_OK;
     void *data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, self->fd, 0);
     if (data == MAP_FAILED)
         return mics_fail(mics_status_of_errno(errno), "%s: %s", self->path, strerror(errno));
-    const mics_status status = remote_sha256(data, bytes, text);
+    const mics_status status =
+        by_s3 ? remote_checksum(promised, data, bytes, text) : remote_sha256(data, bytes, text);
     munmap(data, bytes);
     MICS_TRY(status);
-    return strcmp(text, file->sha256) == 0
+    return strcmp(text, promised) == 0
                ? MICS_OK
                : mics_fail(MICS_ERR_FORMAT,
-                           "%s: what came has the SHA-256 %s, and not %s, so it is removed; try "
+                           "%s: what came has the %s%s, and not %s, so it is removed; try "
                            "again, and look for a proxy that changes files",
-                           file->shown, text, file->sha256);
+                           file->shown, by_s3 ? "" : "SHA-256 ", text, promised);
 }
 
 static mics_status request_rest(remote_http *http, download *self)
@@ -191,6 +194,7 @@ static mics_status request_rest(remote_http *http, download *self)
     remote_request request = {.url = file->url,
                               .done = &self->done,
                               .if_range = file->if_range,
+                              .is_signed = file->is_signed,
                               .take = take,
                               .ctx = self};
     remote_response response;

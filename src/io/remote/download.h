@@ -15,6 +15,8 @@ typedef struct remote_file {
     int64_t bytes;        // -1: nobody knows
     const char *sha256;   // in hexadecimal digits; NULL: nobody knows
     const char *etag;     // of every response; NULL: any
+    const char *checksum; // of remote_checksum; NULL or "": nobody knows
+    bool is_signed;       // as of a request
     const char *if_range; // as of a request; NULL, and no sha256: a part is never gone on with
     int lock;             // of remote_lock, held
     // Logs what a status is that is no success, with what would help.

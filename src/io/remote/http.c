@@ -25,6 +25,8 @@ enum {
     CURL_HTTPHEADER = 10023,
     CURL_HEADERDATA = 10029,
     CURL_CUSTOMREQUEST = 10036,
+    CURL_TIMEOUT = 13, // seconds of all
+    CURL_NOBODY = 44,
     CURL_FOLLOWLOCATION = 52,
     CURL_CAINFO = 10065,
     CURL_CONNECTTIMEOUT = 78,
@@ -164,6 +166,11 @@ void remote_http_take_header(remote_response *response, const char *line, size_t
         response->bytes = slash != NULL ? number_of(slash + 1) : -1;
     } else if (value_of(text, "Content-Length", value, sizeof value) && response->status == 200) {
         response->bytes = number_of(value);
+    } else if (strncasecmp(text, "x-amz-checksum-", 15) == 0) {
+        if (strchr(text + 15, '-') == NULL &&
+            strncasecmp(text + 15, "type", 4) != 0) // "-3": of parts
+            mics_text_format(response->checksum, sizeof response->checksum, "%.*s",
+                             (int)strcspn(text + 15, "\r\n"), text + 15);
     } else {
         value_of(text, "ETag", response->etag, sizeof response->etag);
         value_of(text, "Last-Modified", response->modified, sizeof response->modified);
@@ -206,6 +213,9 @@ static void set_options(remote_http *http, const char *range, const curl_list *h
     SET(CURL_POSTFIELDSIZE_LARGE, (long long)request->body_bytes);
     if (request->body != NULL)
         SET(CURL_POSTFIELDS, request->body);
+    if (request->is_head)
+        SET(CURL_NOBODY, 1L);
+    SET(CURL_TIMEOUT, request->limit_s);
     SET(CURL_UPLOAD_BUFFERSIZE, UPLOAD_BUFFER_BYTES);
     SET(CURL_NOSIGNAL, 1L);
     SET(CURL_FOLLOWLOCATION, request->is_signed ? 0L : 1L);
@@ -267,7 +277,8 @@ const char *remote_http_send(remote_http *http, const remote_request *request,
     http->response = response_out;
     for (int attempt = 1;; attempt++) {
         const char *why = send_once(http);
-        if (http->ended || !is_passing(response_out, why) || attempt == ATTEMPTS)
+        if (http->ended || !is_passing(response_out, why) || attempt == ATTEMPTS ||
+            request->limit_s > 0)
             return why;
         if (request->done != NULL && response_out->status == 206 && response_out->taken > 0)
             attempt = 1; // it goes on

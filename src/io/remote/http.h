@@ -21,6 +21,7 @@ typedef struct remote_response {
     int64_t taken;                    // of the body, by `take`
     int32_t status;                   // 0: none came
     char etag[REMOTE_ETAG_BYTES];     // as it stands there; "": none
+    char checksum[80];                // of all bytes, as remote_checksum; "": none
     char modified[64];                // Last-Modified; "": none
     char code[64];                    // X-Error-Code, by which the hub says what is wrong
     char reason[REMOTE_REASON_BYTES]; // the beginning of a failure's body
@@ -30,6 +31,8 @@ typedef struct remote_request {
     const char *method; // NULL: GET
     const char *url;
     bool is_signed;                          // for its host alone: no redirection is followed
+    bool is_head;                            // no body comes, whatever the head says
+    long limit_s;                            // of its one attempt; 0: none, and several
     const char *headers[REMOTE_MAX_HEADERS]; // "Name: value"; NULL ends them
     const char *range;                       // "0-0"; NULL: all
     const int64_t

@@ -5,8 +5,6 @@
 // network, and what is missing is known. One lock a repository is held from the list to the last file.
 #include "io/remote/hub.h"
 #include "base/file.h"
-#include "base/json.h"
-#include "io/remote/download.h"
 #include <ctype.h>
 #include <errno.h>
 #include <fnmatch.h>
@@ -17,29 +15,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { COMMIT_DIGITS = 40, SHA256_DIGITS = 64, MAX_LISTING_BYTES = 64 << 20 };
+enum { COMMIT_DIGITS = REMOTE_COMMIT_DIGITS, SHA256_DIGITS = 64, MAX_LISTING_BYTES = 64 << 20 };
 
-typedef struct hub {
-    mics_memory *memory;
-    const char *url; // as the user gave it; it holds no secret
-    mics_remote_want want;
-    int lock;
-    remote_hub_name name;
-    char endpoint[REMOTE_NAME_BYTES]; // without a slash at its end
-    char header[512];                 // "Authorization: Bearer ..."; "": there is no token
-    char dir[REMOTE_PATH_BYTES];      // of the repository, in the cache
-    char commit[COMMIT_DIGITS + 1];   // "": unknown
-    remote_http *http;
-    mics_json *listing; // of the commit's files; NULL: unknown
-    int64_t missing;    // bytes that are wanted and not there; a link is one
-    int32_t count;      // files that are wanted
-} hub;
-
-// A file of the repository.
-typedef struct hub_file {
-    const char *name, *blob, *sha256; // sha256 NULL: the hub says none
-    int64_t bytes;
-} hub_file;
+typedef remote_hub hub;
+typedef remote_hub_file hub_file;
 
 // ---- names ----
 
@@ -202,7 +181,7 @@ static mics_status download(hub *self, mics_text *url, const char *shown, const 
     return status;
 }
 
-static mics_status fetch_file(hub *self, const hub_file *file, const char *blob)
+static mics_status download_file(hub *self, const hub_file *file, const char *blob)
 {
     char shown[REMOTE_PATH_BYTES];
     mics_text url = {.memory = self->memory};
@@ -210,8 +189,7 @@ static mics_status fetch_file(hub *self, const hub_file *file, const char *blob)
     mics_text_printf(&url, "%s/%s%s/resolve/%s/", self->endpoint, kind_of(self), self->name.repo,
                      self->commit);
     append_escaped(&url, file->name, "-._~/");
-    MICS_TRY(download(self, &url, shown, file, blob));
-    return link_blob(self, file);
+    return download(self, &url, shown, file, blob);
 }
 
 // Sums up what is wanted and missing, or fetches it.
@@ -231,8 +209,10 @@ static mics_status walk(hub *self, bool fetches)
             continue;
         const int64_t left = remote_missing_bytes(blob, file.bytes) + 1; // and a link
         self->missing += left < INT64_MAX - self->missing ? left : INT64_MAX - self->missing;
-        if (fetches)
-            MICS_TRY(fetch_file(self, &file, blob));
+        if (!fetches)
+            continue;
+        MICS_TRY(self->source->download(self, &file, blob));
+        MICS_TRY(link_blob(self, &file));
     }
     return MICS_OK;
 }
@@ -253,17 +233,21 @@ static bool is_complete(hub *self)
     return any;
 }
 
+static mics_status fail_missing(const hub *self)
+{
+    return mics_fail(MICS_ERR_INVALID, "%s: %s; %s/%s%s/tree/%.12s lists what there is", self->url,
+                     self->name.path[0] != '\0' ? "there is no such file"
+                                                : "is a whole repository; name files of it, as "
+                                                  "hf://datasets/ORG/NAME/FILE, or by a glob",
+                     self->endpoint, kind_of(self), self->name.repo, self->commit);
+}
+
 static mics_status fetch_all(hub *self)
 {
     char blobs[REMOTE_PATH_BYTES];
     MICS_TRY(walk(self, false));
     if (self->count == 0)
-        return mics_fail(MICS_ERR_INVALID, "%s: %s; %s/%s%s/tree/%.12s lists what there is",
-                         self->url,
-                         self->name.path[0] != '\0' ? "there is no such file"
-                                                    : "is a whole repository; name files of it, as "
-                                                      "hf://datasets/ORG/NAME/FILE, or by a glob",
-                         self->endpoint, kind_of(self), self->name.repo, self->commit);
+        return self->source->fail_missing(self);
     if (self->want == MICS_REMOTE_NAMES)
         return MICS_OK;
     MICS_TRY(remote_path(blobs, "%s/blobs", self->dir));
@@ -322,19 +306,24 @@ static mics_status keep_listing(hub *self, const char *asked)
     return mics_file_replace(self->memory, path, name + 1, commit, COMMIT_DIGITS);
 }
 
-static mics_status ask(hub *self)
+static mics_status download_listing(hub *self, const char *asked)
 {
     const hub_file listing = {.bytes = -1};
     mics_text url = {.memory = self->memory};
-    char asked[REMOTE_PATH_BYTES];
-    MICS_TRY(remote_path(asked, "%s/.mics/asked", self->dir));
-    (void)unlink(asked);
     mics_text_printf(&url, "%s/api/%s/%s/revision/", self->endpoint,
                      self->name.dataset ? "datasets" : "models", self->name.repo);
     append_escaped(&url, self->name.revision, "-._~");
     mics_text_printf(&url, "?blobs=true");
+    return download(self, &url, self->url, &listing, asked);
+}
+
+static mics_status ask(hub *self)
+{
+    char asked[REMOTE_PATH_BYTES];
+    MICS_TRY(remote_path(asked, "%s/.mics/asked", self->dir));
+    (void)unlink(asked);
     const bool known = is_complete(self), before = mics_log_demote(known);
-    const mics_status status = download(self, &url, self->url, &listing, asked);
+    const mics_status status = self->source->ask(self, asked);
     mics_log_demote(before);
     if (status != MICS_OK && known) {
         mics_log(MICS_LOG_WARNING, "%s: what was downloaded before is taken", self->url);
@@ -359,7 +348,7 @@ static mics_status fetch_online(hub *self)
     return status;
 }
 
-static mics_status fetch(hub *self)
+mics_status remote_hub_get(remote_hub *self)
 {
     const bool offline = remote_http_is_offline();
     bool asked = false;
@@ -400,6 +389,9 @@ static void read_token(hub *self, const char *home)
         mics_text_format(self->header, sizeof self->header, "Authorization: Bearer %s", token);
 }
 
+static const remote_hub_source of_hub = {
+    .ask = download_listing, .download = download_file, .fail_missing = fail_missing};
+
 // `name` is what stands behind hf://. Returns: whether it is such a name.
 static bool open_hub(hub *self, const char *name)
 {
@@ -423,37 +415,53 @@ static bool open_hub(hub *self, const char *name)
                        repo + org + 1) == MICS_OK;
 }
 
-static void close_hub(hub *self)
+void remote_hub_close(remote_hub *self)
 {
     mics_json_close(self->listing);
     remote_http_close(self->http);
 }
 
+mics_status remote_hub_load(remote_hub *self)
+{
+    bool asked = false;
+    return find_commit(self, &asked);
+}
+
+bool remote_hub_has(remote_hub *self)
+{
+    return self->listing != NULL && walk(self, false) == MICS_OK && self->count > 0;
+}
+
+mics_status remote_hub_get_path(remote_hub *self, char **path_out)
+{
+    char path[REMOTE_PATH_BYTES];
+    mics_status status = remote_hub_get(self);
+    if (status == MICS_OK)
+        status = remote_path(path, "%s/snapshots/%s%s%s", self->dir, self->commit,
+                             self->name.path[0] != '\0' ? "/" : "", self->name.path);
+    remote_hub_close(self);
+    return status == MICS_OK ? mics_strdup(self->memory, path, path_out) : status;
+}
+
 mics_status remote_hub_fetch(mics_memory *memory, const char *url, mics_remote_want want,
                              char **path_out)
 {
-    hub self = {.memory = memory, .url = url, .want = want};
-    char path[REMOTE_PATH_BYTES];
+    hub self = {.source = &of_hub, .memory = memory, .url = url, .want = want};
     if (!open_hub(&self, url + strlen("hf://")))
         return mics_fail(MICS_ERR_INVALID,
                          "%s: must be as hf://ORG/NAME, hf://ORG/NAME@REVISION/FILE or "
                          "hf://datasets/ORG/NAME/FILE",
                          url);
-    mics_status status = fetch(&self);
-    if (status == MICS_OK)
-        status = remote_path(path, "%s/snapshots/%s%s%s", self.dir, self.commit,
-                             self.name.path[0] != '\0' ? "/" : "", self.name.path);
-    close_hub(&self);
-    return status == MICS_OK ? mics_strdup(memory, path, path_out) : status;
+    return remote_hub_get_path(&self, path_out);
 }
 
 // "CACHE/models--ORG--NAME/snapshots/COMMIT[/PATH]".
-static bool open_path(hub *self, mics_memory *memory, const char *path, mics_remote_want want)
+bool remote_hub_open_path(remote_hub *self, mics_memory *memory, const char *path,
+                          mics_remote_want want)
 {
     char name[REMOTE_PATH_BYTES];
-    bool asked = false;
     const char *at = strstr(path, "/snapshots/"), *begin = at;
-    *self = (hub){.memory = memory, .url = path, .want = want};
+    *self = (hub){.source = &of_hub, .memory = memory, .url = path, .want = want};
     while (at != NULL && begin > path && begin[-1] != '/')
         begin--;
     const char *org = at != NULL ? strstr(begin, "--") : NULL;
@@ -465,33 +473,5 @@ static bool open_path(hub *self, mics_memory *memory, const char *path, mics_rem
              at + strlen("/snapshots/"));
     return open_hub(self, name) && is_hex(self->name.revision, COMMIT_DIGITS) &&
            remote_path(self->dir, "%.*s", (int)(at - path), path) == MICS_OK &&
-           find_commit(self, &asked) == MICS_OK;
-}
-
-mics_status mics_remote_complete(mics_memory *memory, const char *path, mics_remote_want want)
-{
-    hub self;
-    mics_status status = MICS_OK;
-    char cache[REMOTE_PATH_BYTES];
-    if (strstr(path, "/mics/") != NULL && access(path, F_OK) != 0 &&
-        remote_cache_of("mics", cache) == MICS_OK && strncmp(path, cache, strlen(cache)) == 0)
-        return mics_fail(MICS_ERR_INVALID,
-                         "%s: is gone, and its URL is not kept, since it may be signed; name the "
-                         "URL again",
-                         path);
-    if (open_path(&self, memory, path, want) && (self.listing != NULL || access(path, F_OK) != 0))
-        status = fetch(&self);
-    close_hub(&self);
-    return status;
-}
-
-bool mics_remote_awaits(mics_memory *memory, const char *folder, const char *name)
-{
-    hub self = {.count = 0};
-    char path[REMOTE_PATH_BYTES];
-    const bool awaits = remote_path(path, "%s/%s", folder, name) == MICS_OK &&
-                        open_path(&self, memory, path, MICS_REMOTE_NAMES) &&
-                        walk(&self, false) == MICS_OK && self.count > 0;
-    close_hub(&self);
-    return awaits;
+           remote_hub_load(self) == MICS_OK;
 }

@@ -7,6 +7,7 @@
 #include "io/remote/digest.h"
 #include "io/remote/download.h"
 #include "io/remote/hub.h"
+#include "io/remote/s3_fetch.h"
 #include <glob.h>
 #include <string.h>
 #include <unistd.h>
@@ -133,7 +134,10 @@ static const struct {
     const char *name;
     mics_status (*fetch)(mics_memory *memory, const char *url, mics_remote_want want,
                          char **path_out);
-} schemes[] = {{"hf", remote_hub_fetch}, {"https", fetch_plain}, {"http", fetch_plain}};
+} schemes[] = {{"hf", remote_hub_fetch},
+               {"s3", remote_s3_fetch},
+               {"https", fetch_plain},
+               {"http", fetch_plain}};
 
 bool mics_remote_is(const char *path)
 {
@@ -148,9 +152,47 @@ mics_status mics_remote_fetch(mics_memory *memory, const char *url, mics_remote_
     for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++)
         if (strlen(schemes[i].name) == bytes && strncmp(url, schemes[i].name, bytes) == 0)
             return schemes[i].fetch(memory, url, want, path_out);
-    return mics_fail(MICS_ERR_UNSUPPORTED, "%.*s://: is not read; hf:// and https:// are%s",
-                     (int)bytes, url,
-                     mics_remote_is_bucket(url) ? " (an object by its signed URL), and checkpoints "
-                                                  "by run.checkpoint_dir and --resume"
-                                                : "");
+    return mics_fail(MICS_ERR_UNSUPPORTED, "%.*s://: is not read; hf://, s3:// and https:// are",
+                     (int)bytes, url);
+}
+
+// One that a path of mics_remote_fetch names.
+static bool open_path(remote_hub *self, mics_memory *memory, const char *path,
+                      mics_remote_want want)
+{
+    if (remote_hub_open_path(self, memory, path, want))
+        return true;
+    remote_hub_close(self);
+    return remote_s3_open_path(self, memory, path, want);
+}
+
+mics_status mics_remote_complete(mics_memory *memory, const char *path, mics_remote_want want)
+{
+    remote_hub self;
+    mics_status status = MICS_OK;
+    char cache[REMOTE_PATH_BYTES];
+    const bool there = access(path, F_OK) == 0;
+    if (open_path(&self, memory, path, want)) {
+        if (self.listing != NULL || !there)
+            status = remote_hub_get(&self);
+    } else if (strstr(path, "/mics/") != NULL && !there &&
+               remote_cache_of("mics", cache) == MICS_OK &&
+               strncmp(path, cache, strlen(cache)) == 0) {
+        status = mics_fail(MICS_ERR_INVALID,
+                           "%s: is gone, and its URL is not kept, since it may be signed; name the "
+                           "URL again",
+                           path);
+    }
+    remote_hub_close(&self);
+    return status;
+}
+
+bool mics_remote_awaits(mics_memory *memory, const char *folder, const char *name)
+{
+    remote_hub self = {.count = 0};
+    char path[REMOTE_PATH_BYTES];
+    const bool awaits = remote_path(path, "%s/%s", folder, name) == MICS_OK &&
+                        open_path(&self, memory, path, MICS_REMOTE_NAMES) && remote_hub_has(&self);
+    remote_hub_close(&self);
+    return awaits;
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Files that lie elsewhere: hf:// (models and data sets of a Hugging Face hub) and https://. They are
+// Files that lie elsewhere: hf:// (models and data sets of a Hugging Face hub), s3:// and https://. They are
 // downloaded into a cache and are local files then. docs/remote.md has the rules.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 // What is wanted of a model's repository or folder.
 typedef enum mics_remote_want {
-    MICS_REMOTE_NAMES,  // of a hub's data no file yet: mics_remote_complete downloads them
+    MICS_REMOTE_NAMES, // of a hub's or bucket's data no file yet: mics_remote_complete downloads them
     MICS_REMOTE_FILES,  // data: what is named, so never a whole repository
     MICS_REMOTE_CONFIG, // all but weights
     MICS_REMOTE_WEIGHTS // with safetensors
@@ -21,6 +21,10 @@ bool mics_remote_is(const char *path);
 
 /* Whether a path names an object of a bucket, or a prefix of some: s3://BUCKET/KEY. Pure. */
 bool mics_remote_is_bucket(const char *path);
+
+/* Whether a URL is no bucket's, or a prefix with a model or an adapter of Hugging Face and no checkpoint. Returns: as
+ * mics_remote_fetch. */
+mics_status mics_remote_holds_model(mics_memory *memory, const char *url, bool *is_out);
 
 /* Downloads what is not in the cache yet. Processes of several ranks may call this at once: one of
  * those that share a cache downloads, the others wait for it.

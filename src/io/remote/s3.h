@@ -27,8 +27,9 @@ mics_status remote_s3_read(const char *url, int64_t offset, void *data, size_t b
 /* Puts an object in place of what is there. */
 mics_status remote_s3_put(const char *url, const void *data, size_t bytes);
 
-/* Removes an object; none is no error. */
-mics_status remote_s3_remove(const char *url);
+/* Removes an object; none is no error. `left`: NULL; or of what others wait for, which is asked once and for 5 s:
+ * what the error line adds. */
+mics_status remote_s3_remove(const char *url, const char *left);
 
 /* Lists what lies directly under URL/: a line a name, of folders with "/" at the end. */
 mics_status remote_s3_list(mics_memory *memory, const char *url, mics_text *names_out);

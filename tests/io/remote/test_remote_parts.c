@@ -124,6 +124,39 @@ static void test_sha256(void **state)
     assert_string_equal(text, "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb");
 }
 
+// The check values of reveng's catalogue, and of "" and "a" as above.
+static void test_checksums(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *sum;
+    } known[] = {{"123456789", "crc32: y/Q5Jg=="},
+                 {"123456789", "crc32c: 4waSgw=="},
+                 {"123456789", "crc64nvme: rosUhgp5mIg="},
+                 {"", "sha256: 47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="},
+                 {"a", "SHA256:ypeBEsobvcr6wjGzmiPcTaeG7/gUfE5yuYB3ha/uSLs="},
+                 {"a", "md5: nobody knows"}};
+    static const char long_text[] = "12345678901234567890123456789012345678901";
+    char sum[REMOTE_CHECKSUM_BYTES], other[REMOTE_CHECKSUM_BYTES];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        assert_int_equal(remote_checksum(known[i].sum, known[i].text, strlen(known[i].text), sum),
+                         MICS_OK);
+        assert_string_equal(sum, known[i].sum);
+    }
+    for (size_t i = 0; i < sizeof known / sizeof *known - 1;
+         i++) { // a byte behind those of a turn counts
+        assert_int_equal(remote_checksum(known[i].sum, long_text, 41, sum), MICS_OK);
+        assert_int_equal(remote_checksum(known[i].sum, long_text, 40, other), MICS_OK);
+        assert_string_not_equal(sum, other);
+    }
+    remote_response response = {.status = 200};
+    remote_http_take_header(&response, "x-amz-checksum-type: FULL_OBJECT\r\n", 34);
+    remote_http_take_header(&response, "x-amz-checksum-sha256: abc=-3\r\n", 31);
+    assert_string_equal(response.checksum, "");
+    remote_http_take_header(&response, "X-Amz-Checksum-crc32: y/Q5Jg==\r\n", 32);
+    assert_string_equal(response.checksum, "crc32: y/Q5Jg==");
+}
+
 // What no line of a log and no file may have.
 static void test_secrets(void **state)
 {
@@ -154,6 +187,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),  cmocka_unit_test(test_schemes),
         cmocka_unit_test(test_paths),  cmocka_unit_test(test_heads),
-        cmocka_unit_test(test_sha256), cmocka_unit_test(test_secrets)};
+        cmocka_unit_test(test_sha256), cmocka_unit_test(test_checksums),
+        cmocka_unit_test(test_secrets)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
