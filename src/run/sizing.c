@@ -436,8 +436,9 @@ static void suggest_all(search *self, size_t needed)
         return;
     as.min_replicas = 1;
     const int said =
-        snprintf(words, sizeof words, "%ssharding over all ranks, run.recompute true%s",
+        snprintf(words, sizeof words, "%s%srun.recompute true%s",
                  run->min_replicas > 1 ? "run.min_replicas 1, " : "",
+                 island.ranks > 1 ? "sharding over all ranks, " : "",
                  run->layered_micro_steps > 1 ? ", run.layered_micro_steps 1" : "");
     if (suggest(self, &as, words))
         return;
