@@ -282,6 +282,7 @@ def train(
     on_step=None,
     on_validation=None,
     progress=None,
+    **unknown,
 ):
     """Trains a run to its end, or resumes it from its newest checkpoint.
 
@@ -297,6 +298,11 @@ def train(
     progress: False shows none; None a bar in notebooks and on terminals; True also lines elsewhere.
     Returns: a Result. SIGINT saves the step that was done last, and raises KeyboardInterrupt.
     """
+    if unknown:
+        raise TypeError(
+            f"mics.train has no argument {next(iter(unknown))!r}; keys of run files are given in set, as "
+            'set={"optimizer.params.lr": 1e-3}; `mics explain --keys` lists them'
+        )
     keys = {
         "run.steps": steps,
         "run.out": out,

@@ -232,6 +232,10 @@ class Errors(Case):
         with self.assertRaisesRegex(mics.Error, "out="):
             mics.train(RUN)
 
+    def test_an_argument_that_there_is_not(self):
+        with self.assertRaisesRegex(TypeError, "no argument 'lr'; keys of run files are given in set"):
+            self.train(lr=1e-3)
+
     def test_one_at_a_time(self):
         with self.assertRaisesRegex(mics.Error, "another mics.train"):
             self.train(on_step=lambda record: self.train(out=self.out + "2"))

@@ -245,8 +245,7 @@ static mics_status log_run(const mics_job *job)
     if (*mics_run_program_text(job->run) != '\0')
         mics_log(MICS_LOG_INFO, "%s %s", mics_json_name(job->run->json),
                  mics_run_program_text(job->run));
-    else if (job->run->max_sequence_length > 0 &&
-             job->run->sequence_length < job->model->positions)
+    else if (job->run->max_sequence_length > 0 && job->run->sequence_length < job->model->positions)
         mics_log(MICS_LOG_INFO,
                  "%s: sequences of %lld tokens; the model has %lld positions "
                  "(data.sequence_length)",
