@@ -10,8 +10,9 @@
 
 enum { LENGTH = 512, MICRO_BATCH = 8, GLOBAL_BATCH = 8192 };
 
-static const char *const models[] = {"configs/bert-10b.json", "bench/plan/configs/bert-15b.json",
-                                     "configs/bert-20b.json", "bench/plan/configs/bert-50b.json"};
+static const char *const models[] = {
+    "bench/plan/configs/bert-10b.json", "bench/plan/configs/bert-15b.json",
+    "bench/plan/configs/bert-20b.json", "bench/plan/configs/bert-50b.json"};
 
 typedef struct machine {
     const char *name, *text;
@@ -151,7 +152,8 @@ static mics_status print_weak(const char *cluster, int64_t per_gpu, int64_t leng
     for (int32_t nodes = 16; nodes <= 64; nodes *= 2) {
         study s;
         mics_plan_entry e;
-        mics_status status = study_open(&s, "configs/gpt-100b.json", length, cluster, NULL);
+        mics_status status =
+            study_open(&s, "bench/plan/configs/gpt-100b.json", length, cluster, NULL);
         if (status == MICS_OK)
             status =
                 study_smallest(&s, nodes, per_gpu * nodes * 8, 0, MICS_PLAN_FAMILY_MICS, true, &e);

@@ -8,9 +8,15 @@ import os
 import tempfile
 
 
+def _text_of(value):
+    if isinstance(value, (str, os.PathLike)):
+        return os.fspath(value)
+    return json.dumps(value, default=os.fspath)
+
+
 def sets_of(keys):
-    """{"run.steps": 20} as KEY=VALUE, as --set takes it: a text as it is, anything else as JSON."""
-    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in keys.items()]
+    """{"run.steps": 20} as KEY=VALUE, as --set takes it: a text or path as it is, anything else as JSON."""
+    return [f"{key}={_text_of(value)}" for key, value in keys.items()]
 
 
 def has_key(run, path):

@@ -274,17 +274,23 @@ def train(
     nodes=0,
     steps=None,
     out=None,
+    data=None,
+    tokenizer=None,
+    lora=None,
     resume="auto",
     set=None,  # pylint: disable=redefined-builtin
     on_step=None,
     on_validation=None,
     progress=None,
+    **unknown,
 ):
     """Trains a run to its end, or resumes it from its newest checkpoint.
 
-    run: path of a run file, or a dictionary with the same keys. It needs a folder: run.out, or `out`.
+    run: path of a run file, or a dictionary with the same keys, which needs a folder: run.out, or `out`;
+        with `data` also a model's folder or config.json.
     ranks, nodes: threads of this process, and as how many nodes they count.
-    steps, out, resume, set: as --steps, --out, --resume and --set; set={"run.seed": 2}.
+    data: one path or several, as --data. set: as --set, {"run.seed": 2}.
+    steps, out, tokenizer, lora, resume: as the program's flags.
     on_step: gets each step's metrics, a dictionary as in metrics.jsonl, in the thread that called train.
         If it raises, the step is saved, the run ends, and train raises the same; StopIteration just ends
         the run.
@@ -292,11 +298,19 @@ def train(
     progress: False shows none; None a bar in notebooks and on terminals; True also lines elsewhere.
     Returns: a Result. SIGINT saves the step that was done last, and raises KeyboardInterrupt.
     """
-    keys = dict(set or {})
-    if steps is not None:
-        keys["run.steps"] = steps
-    if out is not None:
-        keys["run.out"] = os.fspath(out)
+    if unknown:
+        raise TypeError(
+            f"mics.train has no argument {next(iter(unknown))!r}; keys of run files are given in set, as "
+            'set={"optimizer.params.lr": 1e-3}; `mics explain --keys` lists them'
+        )
+    keys = {
+        "run.steps": steps,
+        "run.out": out,
+        "data.train": [data] if isinstance(data, (str, os.PathLike)) else data,
+        "data.tokenizer": tokenizer,
+        "adapter.r": lora,
+    }
+    keys = {key: value for key, value in keys.items() if value is not None} | (set or {})
     if isinstance(run, dict) and "run.out" not in keys and not _run.has_key(run, "run.out"):
         raise Error('a run that is a dictionary has no name to call its folder after: give out="FOLDER"')
     if not _in_use.acquire(blocking=False):

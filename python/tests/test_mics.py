@@ -100,6 +100,14 @@ class Training(Case):
         self.assertEqual(from_file.metrics["loss"], from_dict.metrics["loss"])
         self.assertEqual(from_file.step, 2)
 
+    def test_a_model_and_a_text_are_a_run(self):
+        config, text = ROOT / "configs/gpt2-tiny.json", ROOT / "examples/corpus/sonnets-001-035.txt"
+        for data in (text, [str(text)]):
+            result = mics.train(config, data=data, steps=1, out=self.out, progress=False)
+            self.assertEqual((result.folder, result.step), (self.out, 1))
+        with self.assertRaisesRegex(mics.Error, "tokenizer.json: No such file"):
+            mics.train(config, data=text, tokenizer="no/tokenizer.json", steps=1, out=self.out + "2")
+
     def test_ranks_give_the_loss_of_one(self):
         one = self.train(ranks=1, set={"train_batch_size": 4}, steps=2)
         two = self.train(ranks=2, nodes=2, set={"train_batch_size": 4}, steps=2, out=self.out + "2")
@@ -223,6 +231,10 @@ class Errors(Case):
     def test_a_dictionary_needs_a_folder(self):
         with self.assertRaisesRegex(mics.Error, "out="):
             mics.train(RUN)
+
+    def test_an_argument_that_there_is_not(self):
+        with self.assertRaisesRegex(TypeError, "no argument 'lr'; keys of run files are given in set"):
+            self.train(lr=1e-3)
 
     def test_one_at_a_time(self):
         with self.assertRaisesRegex(mics.Error, "another mics.train"):

@@ -309,6 +309,8 @@ mics_status mics_adopt_folder_defaults(config *run)
                                                {"gradient_clipping", "1", false},
                                                {"scheduler.type", "\"linear\"", false}},
                                   .most = 1024};
+    static const program fresh = {.origin = "auto: the model's positions, at most 1024",
+                                  .most = 1024};
     const char *init = mics_json_string(mics_adopt_at(run, "model.init")), *weights = NULL;
     const char *folder = mics_json_name(run->run.json);
     if (mics_remote_is(folder))
@@ -318,8 +320,10 @@ mics_status mics_adopt_folder_defaults(config *run)
     if (mics_json_line(run->run.json, "data") > 0)
         return MICS_OK; // it stands in a file, or is planned
     MICS_TRY(mics_run_find_weights(run->memory, folder, &weights));
-    if (weights == NULL || (init != NULL && strcmp(init, "random") == 0))
+    if (weights == NULL || (init != NULL && strcmp(init, "random") == 0)) {
+        limit_length(run, &fresh);
         return MICS_OK;
+    }
     MICS_TRY(fill_in(run, &tuned));
     limit_length(run, &tuned);
     mics_text_format(run->program_text, sizeof run->program_text,

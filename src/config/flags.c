@@ -22,7 +22,8 @@ static const struct {
     {"e|epoch|epochs|n_epochs|max_epochs|num_epochs", "num_train_epochs"},
     {"iters|max_iters|train_iters|num_steps|num_iterations|total_steps|max_train_steps",
      "run.steps"},
-    {"seq_len|seq_length|max_seq_len|max_len|context_length|ctx_len|model_max_length|n_ctx",
+    {"sequence|seq|seq_len|seq_length|max_seq_len|max_len|context_length|ctx_len|model_max_length|"
+     "n_ctx",
      "data.sequence_length"},
     {"wd", "optimizer.params.weight_decay"},
     {"opt|optimizer|optimizer_type", "optimizer.type"},

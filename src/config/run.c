@@ -379,8 +379,13 @@ static mics_status load(mics_memory *memory, const char *path, const char *shown
                          "%s: is an adapter; name the folder of its model, and --adapter %s", path,
                          path);
     }
-    if (!mics_file_is_there(file))
-        file = path; // a folder of something else
+    if (inside != NULL && !mics_file_is_there(file)) {
+        mics_free(memory, inside);
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: is a folder without a config.json; name a run file, a model's "
+                         "config.json, or the folder of one",
+                         path);
+    }
     if (mics_text_ends(file, ".toml"))
         return mics_fail(MICS_ERR_FORMAT,
                          "%s: TOML is not read; torchtitan's degrees go as they are into a run "

@@ -110,15 +110,39 @@ static mics_status open_schedule(mics_job *job)
     return MICS_OK;
 }
 
+// More threads than cores, and cores that a launcher keeps from the ranks: mpirun binds each of two
+// ranks to one.
+static void log_cores(const mics_job *job, const run_cores *cores)
+{
+    const int32_t here = job->world->ranks_here, threads = job->run->threads;
+    mics_machine machine = {0};
+    int32_t own = cores->own;
+    if (own == 0 && mics_machine_read(&machine) == MICS_OK)
+        own = machine.cores > here ? machine.cores / here : 1;
+    if (own > 0 && threads > own)
+        mics_log(MICS_LOG_INFO,
+                 "run.threads %d is more than the %d of a rank's cores here, which is slow; "
+                 "run.threads \"auto\" takes as many as there are",
+                 (int)threads, (int)own);
+    if (cores->bound > 0 && 2 * cores->bound < cores->machine)
+        mics_log(MICS_LOG_INFO,
+                 "the launcher leaves the ranks of this machine %d of its %d cores; more: mpirun "
+                 "--bind-to none, or --map-by ppr:%d:node:PE=%d; srun --cpus-per-task %d",
+                 (int)cores->bound, (int)cores->machine, (int)here, (int)(cores->machine / here),
+                 (int)(cores->machine / here));
+}
+
 // Processes read their machines' memory and cores at other moments, or have other machines; the
 // poorest decides, so that all choose the same sharding. Launchers bind ranks to cores, of their
 // own or shared.
 static mics_status share_budget(mics_job *job)
 {
-    int32_t cores = 0;
+    run_cores cores = {0};
     MICS_TRY(run_cores_read(job->world, job->memory, &cores));
-    if (job->run->threads == 0 && cores > 0)
-        job->budget.threads = cores;
+    if (job->run->threads == 0 && cores.own > 0)
+        job->budget.threads = cores.own;
+    if (job->world->first == 0 && job->run->device == MICS_RUN_DEVICE_CPU)
+        log_cores(job, &cores);
     int64_t least[] = {-(int64_t)job->budget.limit_bytes, -(int64_t)job->budget.threads,
                        -(int64_t)job->budget.host_bytes, -(int64_t)job->budget.auto_bytes};
     MICS_TRY(run_world_max(job->world, least, 4));
@@ -221,6 +245,12 @@ static mics_status log_run(const mics_job *job)
     if (*mics_run_program_text(job->run) != '\0')
         mics_log(MICS_LOG_INFO, "%s %s", mics_json_name(job->run->json),
                  mics_run_program_text(job->run));
+    else if (job->run->max_sequence_length > 0 && job->run->sequence_length < job->model->positions)
+        mics_log(MICS_LOG_INFO,
+                 "%s: sequences of %lld tokens; the model has %lld positions "
+                 "(data.sequence_length)",
+                 mics_json_name(job->run->json), (long long)job->run->sequence_length,
+                 (long long)job->model->positions);
     mics_run_log_adapter(job->run, job->model);
     log_hints(job->run);
     log_offload(job);

@@ -435,10 +435,10 @@ static void suggest_all(search *self, size_t needed)
     if (self->text[0] != '\0' && run->min_replicas == 1)
         return;
     as.min_replicas = 1;
-    const int said =
-        snprintf(words, sizeof words, "%ssharding over all ranks, run.recompute true%s",
-                 run->min_replicas > 1 ? "run.min_replicas 1, " : "",
-                 run->layered_micro_steps > 1 ? ", run.layered_micro_steps 1" : "");
+    const int said = snprintf(words, sizeof words, "%s%srun.recompute true%s",
+                              run->min_replicas > 1 ? "run.min_replicas 1, " : "",
+                              island.ranks > 1 ? "sharding over all ranks, " : "",
+                              run->layered_micro_steps > 1 ? ", run.layered_micro_steps 1" : "");
     if (suggest(self, &as, words))
         return;
     snprintf(words + said, sizeof words - (size_t)said, ", ");

@@ -42,6 +42,7 @@ wrong 2 "no flag --lr; write --set optimizer.params.lr=3e-4" train run.json --lr
 wrong 2 "write --set optimizer.params.lr=1e-3" train run.json --learning_rate=1e-3
 wrong 2 "write --set train_batch_size=VALUE" explain run.json --batch-size
 wrong 2 "write --set num_train_epochs=3" train run.json --epochs 3
+wrong 2 "write --set data.sequence_length=64" train run.json --sequence 64
 wrong 2 "write --steps 7" train run.json --max_steps 7
 wrong 2 "write --out DIR" train run.json --output_dir x
 wrong 2 "write --set run.precision=bf16" train run.json --bf16

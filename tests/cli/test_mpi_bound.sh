@@ -27,3 +27,12 @@ threads_are 2 "2 1" --set run.threads=auto
 threads_are 2 "4 2" --set run.threads=0
 threads_are 1 "1 2" --set run.threads=0
 threads_are 1 "3 1" # run.json says 1
+# Four ranks with two cores each leave most of 17 idle, but not of 16; four threads are more than two cores.
+export MICS_TEST_ONLINE=17
+threads_are 4 "2 1" --set run.threads=4
+grep -q "leaves the ranks of this machine 8 of its 17 cores; more: mpirun --bind-to none, or --map-by ppr:4:node:PE=4;" \
+    bound.err || fail "cores that are idle are not named: $(cat bound.err)"
+grep -q "run.threads 4 is more than the 2 of a rank's cores" bound.err || fail "too many threads: $(cat bound.err)"
+export MICS_TEST_ONLINE=16
+threads_are 2 "2 1" --set run.threads=auto
+! grep -qE "leaves the ranks|is more than" bound.err || fail "all is as it should be: $(cat bound.err)"

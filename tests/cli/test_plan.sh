@@ -244,7 +244,7 @@ once || {
     [ "$(steps all_json.out p5.48xlarge)" = "$(steps one_json.out p5.48xlarge)" ] || fail "the table is not the plan"
     [ "$(steps sweep_json.out '"plan"')" = "$(steps one_json.out p5.48xlarge)" ] || fail "the sweep is not the plan"
     # Also where host memory holds activations of the best plan.
-    hosted="$golden/../../configs/bert-10b.json --cluster g5.48xlarge"
+    hosted="$golden/../../bench/plan/configs/bert-10b.json --cluster g5.48xlarge"
     run 0 one_json "$mics" plan ${hosted}:8 --set train_batch_size=8192 --top 1 --json
     run 0 sweep_json "$mics" plan $hosted --set train_batch_size=8192 --sweep nodes=8 --json
     contains one_json.out '"offload_units": '

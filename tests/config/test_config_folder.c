@@ -32,13 +32,23 @@ static void test_model_folder(void **state)
     assert_string_equal(run->model_config, "hf/config.json");
     assert_string_equal(run->tokenizer, "hf/tokenizer.json");
     assert_string_equal(run->out, "runs/hf");
+    assert_int_equal(mics_run_length(run, 512), 512);
+    assert_int_equal(mics_run_length(run, 40960), 1024);
+    mics_run_close(run);
+    const char *const long_sets[] = {sets[0], sets[1], "data.sequence_length=4096"};
+    ASSERT_OK(mics_run_load(memory, "hf", long_sets, 3, &run));
+    assert_int_equal(mics_run_length(run, 40960), 4096);
+    mics_run_close(run);
+    snprintf(file, sizeof file, text, "");
+    run = load_good(file); // a run file says what it means
+    assert_int_equal(mics_run_length(run, 40960), 40960);
     mics_run_close(run);
     run = NULL;
     ASSERT_STATUS(MICS_ERR_FORMAT, mics_run_load(memory, "hf", NULL, 0, &run));
     ASSERT_SAID(&seen, "this is a model's configuration and no run file");
     unlink("hf/config.json");
-    ASSERT_STATUS(MICS_ERR_IO, mics_run_load(memory, "hf", sets, 2, &run));
-    ASSERT_SAID(&seen, "hf: is a folder");
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_run_load(memory, "hf", sets, 2, &run));
+    ASSERT_SAID(&seen, "hf: is a folder without a config.json");
     unlink("hf/tokenizer.json");
     rmdir("hf");
 }

@@ -208,7 +208,7 @@ static void test_hostile_files(void **state)
     mics_run *run = NULL;
     ASSERT_STATUS(MICS_ERR_IO, mics_run_load(memory, "absent.json", NULL, 0, &run));
     ASSERT_SAID(&seen, "absent.json");
-    ASSERT_STATUS(MICS_ERR_IO, mics_run_load(memory, ".", NULL, 0, &run));
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_run_load(memory, ".", NULL, 0, &run));
     ASSERT_SAID(&seen, "is a folder");
 }
 

@@ -128,6 +128,11 @@ static mics_status fail_field(const char *name, const char *field, const mics_js
     size_t used = 0;
     const char *other = NULL;
     const mics_json_value *value = NULL;
+    if (mics_json_get(root, "messages") != NULL || mics_json_get(root, "conversations") != NULL)
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: has no \"%s\" and is a chat; texts are read here, and chats are what "
+                         "mics train reads, in data.train and in data.validation",
+                         name, field);
     while ((value = mics_json_next(root, &other)) != NULL) {
         if (mics_json_type_of(value) == MICS_JSON_STRING && used < sizeof texts)
             used += (size_t)snprintf(texts + used, sizeof texts - used, "%s\"%s\"",

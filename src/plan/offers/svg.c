@@ -13,7 +13,7 @@ enum { TEXT_BYTES = 256, NAME_BYTES = MICS_CLUSTER_NAME_BYTES + 16, TICK_BYTES =
 
 static const double day_s = 86400;
 
-// "configs/bert-10b.json" is "bert-10b".
+// "configs/llama-3.1-8b.json" is "llama-3.1-8b".
 static const char *model_name(const char *path, char *text, size_t capacity)
 {
     const char *slash = strrchr(path, '/');

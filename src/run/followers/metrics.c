@@ -312,10 +312,14 @@ static void follow_slowest(run_metrics *self, const run_step *at)
     mics_log(
         MICS_LOG_WARNING,
         "step %lld: the others wait %.0f ms a step (%.0f %%, mean of %d) for rank %d on %s; "
-        "look there for clocks and heat (nvidia-smi -q -d PERFORMANCE), other processes (top), "
-        "a slow disk or network; run.trace_step shows what it does (run.straggler_warn %g)",
+        "look there for %sother processes (top), a slow disk or network; run.trace_step shows what "
+        "it does (run.straggler_warn %g)",
         (long long)at->number, slowest->part * slowest->step_ms, 100 * slowest->part,
-        RUN_SLOWEST_STEPS, (int)rank, host, context->job->run->straggler_warn);
+        RUN_SLOWEST_STEPS, (int)rank, host,
+        context->job->run->device == MICS_RUN_DEVICE_CUDA
+            ? "clocks and heat (nvidia-smi -q -d PERFORMANCE), "
+            : "",
+        context->job->run->straggler_warn);
 }
 
 // ---- the follower ----

@@ -14,10 +14,16 @@
  */
 int32_t run_cores_share(const cpu_set_t *masks, int32_t ranks, int32_t rank);
 
-/* The same for this process' rank, under MPI; no more than its share of the control group's quota.
+typedef struct run_cores {
+    int32_t own;     // of this process' rank, no more than its share of the control group's quota
+    int32_t bound;   // that ranks of this machine may use, all together
+    int32_t machine; // that it has, or the quota
+} run_cores;
+
+/* The same for this process' rank, under MPI.
  *
- * cores_out: 0 where ranks are threads of one process, and where a mask is not known.
+ * cores_out: zeros where ranks are threads of one process, and where a mask is not known.
  * Returns: MICS_OK; MICS_ERR_MEMORY, MICS_ERR_IO, on all processes.   Collective: over processes,
  *          before run_world_run.
  */
-mics_status run_cores_read(run_world *world, mics_memory *memory, int32_t *cores_out);
+mics_status run_cores_read(run_world *world, mics_memory *memory, run_cores *cores_out);
