@@ -5,7 +5,7 @@
 
 #include "plan/search/probe.h"
 
-/* How long a step takes, bytes that it sends between nodes, and the schedule's ledger.
+/* How long a step takes, the inter-node bytes that it sends, and the schedule's ledger.
  * inter_bytes_out is below 0 where not all of the step was simulated. */
 mics_status time_choice(mics_planner *planner, const mics_plan_choice *choice, double *step_us_out,
                         double *inter_bytes_out, mics_memory_ledger *ledger_out);
