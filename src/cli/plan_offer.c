@@ -90,7 +90,7 @@ static void print_kind(const printer *r, const mics_plan_offer *offer)
         kind->ratio < 1 ? "fast" : "slow", 100 * kind->high_error, wider.text);
 }
 
-static void print_price(const printer *r, const mics_plan_offer *offer)
+void cli_plan_price(const printer *r, const mics_plan_offer *offer)
 {
     const char *date = offer->price_date;
     if (offer->entry.usd_per_gtoken > 0)
@@ -136,7 +136,7 @@ void cli_plan_answer(printer *r, const mics_plan_offer *offer, const mics_plan_g
     print_take(r, offer, where);
     if (!offer->meets)
         print_missed(r, offer, goal);
-    print_price(r, offer);
+    cli_plan_price(r, offer);
     cli_plan_goodput(r, offer);
     print_basis(r, offer);
     if (offer->faster[0] != '\0')
@@ -210,11 +210,11 @@ static void print_figures(printer *r, const mics_plan_offer *offer, const table 
 static void print_offer(printer *r, const mics_plan_offer *offer, const table *t)
 {
     const bool planned = offer->note[0] == '\0';
-    const char sign = offer->cannot[0] != '\0' ? 'x' : (planned && !offer->meets ? '!' : ' ');
     PRINTER_ROW(
         r,
-        CELL_SHOWN(-31, "  cluster", "%c%c%s:%d", offer->front ? '*' : ' ', sign, offer->cluster,
-                   (int)offer->nodes),
+        CELL_SHOWN(-31, "   cluster", "%c%c%c%s:%d", offer->front ? '*' : ' ',
+                   offer->cannot[0] != '\0' ? 'x' : ' ', planned && !offer->meets ? '!' : ' ',
+                   offer->cluster, (int)offer->nodes),
         cell_words("cluster", offer->cluster), cell_int("nodes", offer->nodes),
         cell_column(cell_int("ranks", offer->ranks), 6, "ranks ", "%d ", (int)offer->ranks));
     if (!planned) {

@@ -10,6 +10,9 @@
 void cli_plan_answer(printer *report, const mics_plan_offer *offer, const mics_plan_goal *goal,
                      const char *where);
 
+/* Which kind of price an offer has, and of when. Of the text alone. */
+void cli_plan_price(const printer *report, const mics_plan_offer *offer);
+
 /* An offer as JSON, `key` NULL in lists. */
 void cli_plan_offer(printer *report, const char *key, const mics_plan_offer *offer);
 

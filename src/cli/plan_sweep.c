@@ -91,6 +91,25 @@ static void print_point(printer *r, const table *t, const mics_plan_point *point
     printer_close(r);
 }
 
+// Of the first plan: the same of all.
+static void print_basis(printer *r, const table *t)
+{
+    const mics_plan_point *point = t->sweep->points;
+    while (!point->has[0]) // some point has a plan
+        point++;
+    const mics_plan_offer offer =
+        mics_plan_offer_get(t->plan, point->nodes, &point->curves[0], t->goal);
+    const bool priced = offer.entry.usd_per_gtoken > 0;
+    PRINTER_ROW(r, cell_name("cannot_run", offer.cannot),
+                cell_words("price", priced ? mics_price_text(offer.price) : NULL),
+                cell_name("price_date", priced ? offer.price_date : ""));
+    if (offer.cannot[0] != '\0')
+        printer_wrapped(r, 0, "mics cannot run these plans: %s.", offer.cannot);
+    else if (!t->sweep->over_params)
+        printer_text(r, "megatron: a comparison, mics cannot run it\n");
+    cli_plan_price(r, &offer);
+}
+
 static void print_head(printer *r, const table *t)
 {
     const mics_plan *plan = t->plan;
@@ -106,6 +125,7 @@ static void print_head(printer *r, const table *t)
     if (t->whole)
         printer_text(r, "time and USD: of %s, typical; !: misses the goal\n",
                      t->goal->tokens > 0 ? "all tokens" : "what the goal is enough for");
+    print_basis(r, t);
     printer_text(r, "\n");
 }
 

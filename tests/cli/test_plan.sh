@@ -136,7 +136,7 @@ contains spread_json.out '"exposed_all_to_all_ms": '
 narrow spread.out
 run 0 several "$mics" plan bert.json --cluster p4d.24xlarge:4 --cluster p5.48xlarge:2 --tokens 1e12
 first several.out | grep -qE '^(p4d.24xlarge:4|p5.48xlarge:2)\. Take ' || fail "no cluster is chosen: $(first several.out)"
-[ "$(grep -cE '^[* ] p(4d|5)' several.out)" = 2 ] || fail "two clusters should be two rows"
+[ "$(grep -cE '^[* ]  p(4d|5)' several.out)" = 2 ] || fail "two clusters should be two rows"
 run 0 offers "$mics" plan bert.json --cluster p4d.24xlarge --tokens 1e12 --days 30 --json
 [ "$(grep -c '"cluster": "p4d.24xlarge"' offers.out)" = 7 ] || fail "1 to 64 nodes should be seven offers"
 contains offers.out '"pareto": true'
@@ -148,8 +148,8 @@ done
 narrow several.out
 run 0 grown "$mics" plan bert.json --cluster p4d.24xlarge:3 --cluster p4d.24xlarge:4 --tokens 1e12 --days 1
 narrow grown.out
-grep -qE '^[* ]!p4d.24xlarge:3 .* 8208\+ ' grown.out || fail "no sign at the raised batch, or at the missed goal"
-grep -qE '^[* ]!p4d.24xlarge:4 .* 8192  ' grown.out || fail "a sign at a batch that was not raised"
+grep -qE '^[* ] !p4d.24xlarge:3 .* 8208\+ ' grown.out || fail "no sign at the raised batch, or at the missed goal"
+grep -qE '^[* ] !p4d.24xlarge:4 .* 8192  ' grown.out || fail "a sign at a batch that was not raised"
 contains grown.out "+: raised from 8192 sequences"
 run 0 spread "$mics" plan bert.json --cluster p4d.24xlarge:3 --cluster p4d.24xlarge:4 --wide --pipeline 7
 contains spread.out "to spare"
@@ -158,7 +158,7 @@ sizes=p4d.24xlarge
 once && sizes=p4d.24xlarge:4
 run 0 front "$mics" plan bert.json --cluster $sizes --cluster p5.48xlarge:2 --tokens 1e12 --days 30 --svg front.svg
 contains front.svg "bert: time and price"
-[ "$(grep -c '<circle' front.svg)" = "$(grep -c '^\*[ !]' front.out)" ] || fail "the picture's front is not the table's"
+[ "$(grep -c '<circle' front.svg)" = "$(grep -c '^\*[ x][ !]' front.out)" ] || fail "the picture's front is not the table's"
 run 0 hours "$mics" plan bert.json --cluster p4d.24xlarge:1 --cluster p5.48xlarge:2 --svg hours.svg
 contains hours.svg "1B tokens; typical times; prices of 20"
 grep -qE ">(hours|minutes)<" hours.svg || fail "no unit at the axis of time"
@@ -166,8 +166,8 @@ run 2 priceless "$mics" plan bert.json --cluster selene:1 --cluster selene:2 --s
 contains priceless.err "no price is known of any of these clusters"
 run 0 tokens "$mics" plan bert.json --cluster p4d.24xlarge:4 --cluster p5.48xlarge:2 --budget 1000
 narrow tokens.out
-grep -qE '^  cluster .* a step +tokens +time +USD +$' tokens.out || fail "no column of tokens"
-grep -qE '^[* ] p5.48xlarge:2 .* [0-9.]+B +[0-9.]+ (h|days) +1,000 +~? *$' tokens.out || fail "no tokens for a budget"
+grep -qE '^   cluster .* a step +tokens +time +USD +$' tokens.out || fail "no column of tokens"
+grep -qE '^[* ]  p5.48xlarge:2 .* [0-9.]+B +[0-9.]+ (h|days) +1,000 +~? *$' tokens.out || fail "no tokens for a budget"
 # What one of them cannot do is a note; where none can it is an error.
 run 0 noted "$mics" plan bert.json --cluster p5.48xlarge:1 --cluster p4d.24xlarge:2 --cluster lonely.json:2 --precision fp8
 first noted.out | grep -q '^p5.48xlarge:1\. mics cannot run this (GEMMs in fp8 can be planned, not trained)\. ' || fail "a cluster without fp8 stops the others: $(first noted.out)"
@@ -200,7 +200,7 @@ run 0 amd "$mics" plan plan.json --cluster nd-mi300x-v5:2 --top 1 --json
 contains amd.out '"cannot_run": "MI300X-192GB is an AMD GPU'
 run 0 mixed "$mics" plan plan.json --cluster nd-mi300x-v5:2 --cluster p3dn.24xlarge:2 --cluster p5.48xlarge:2 --svg mixed.svg
 first mixed.out | grep -q '^p5.48xlarge:2\. Take ' || fail "no advice to rent what mics runs on"
-[ "$(grep -cE '^ x(Standard_ND96isr_MI300X_v5|p3dn.24xlarge):2 ' mixed.out)" = 2 ] || fail "no sign at what mics cannot run"
+[ "$(grep -cE '^ x[! ](Standard_ND96isr_MI300X_v5|p3dn.24xlarge):2 ' mixed.out)" = 2 ] || fail "no sign at what mics cannot run"
 grep -q MI300X mixed.svg && fail "drawn though mics cannot run it"
 
 # ---- kinds of prices, their months, and how old they are ----
@@ -234,7 +234,7 @@ once || {
     run 0 all "$mics" plan plan.json --cluster all:2 --tokens 300e9 --days 30
     narrow all.out
     machines=$(($(wc -l <list.out) - 2))
-    [ "$(grep -cE '^[* ][!x ][A-Za-z0-9_.-]+:2 ' all.out)" = "$machines" ] || fail "not all of the catalogue"
+    [ "$(grep -cE '^[* ][x ][! ][A-Za-z0-9_.-]+:2 ' all.out)" = "$machines" ] || fail "not all of the catalogue"
     contains all.out "~: a price older than six months"
     run 0 all_json "$mics" plan plan.json --cluster all:2 --tokens 300e9 --days 30 --json
     run 0 one_json "$mics" plan plan.json --cluster p5.48xlarge:2 --tokens 300e9 --days 30 --json
@@ -252,7 +252,7 @@ once || {
     run 0 short "$mics" plan plan.json --cluster all:2 --planning-seconds 0.000001
     [ "$(grep -c 'the time for planning was over' short.out)" = "$((machines - 1))" ] || fail "planned without time"
     run 0 sizes "$mics" plan plan.json --cluster all --tokens 300e9 --days 10 --top 1 --planning-seconds 0.000001
-    [ "$(grep -cE '^[* ][!x ][A-Za-z0-9_.-]+:[0-9]+ ' sizes.out)" = "$machines" ] || fail "not one size of each"
+    [ "$(grep -cE '^[* ][x ][! ][A-Za-z0-9_.-]+:[0-9]+ ' sizes.out)" = "$machines" ] || fail "not one size of each"
 }
 
 # ---- JSON ----

@@ -31,6 +31,12 @@ run 0 sweep "$mics" plan plan.json --cluster p4d.24xlarge --sweep nodes=1..6
 same sweep
 run 0 sweep_p "$mics" plan plan.json --cluster p4d.24xlarge:2 --sweep P
 same sweep_p
+# What mics cannot run, and what misses the goal.
+run 0 sweep_fp8 "$mics" plan plan.json --cluster p5.48xlarge --sweep nodes=1,16 --precision fp8 --tokens 100B --days 1
+same sweep_fp8
+run 0 clusters_fp8 "$mics" plan plan.json --cluster p5.48xlarge:1 --cluster p5.48xlarge:16 --precision fp8 \
+    --tokens 100B --days 1
+same clusters_fp8
 # So large that tensor and pipeline parallelism count, and no node holds it.
 cat >huge.json <<'END'
 {"model_type": "gpt2", "n_layer": 96, "n_head": 96, "n_embd": 12288, "n_positions": 2048, "vocab_size": 51200}

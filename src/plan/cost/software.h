@@ -17,11 +17,12 @@ typedef struct mics_software {
     const char *kernels;             // as mics_accelerator's; "": not said
     mics_attention_kernel attention; // the newest it has
     mics_megatron_era era;
-    bool shards_params; // over replicas, beside tensor and pipeline parallelism: FSDP
-    bool half_grads;    // added up in 2 bytes
-    bool sends_once;    // rows that several experts of a node get go there once
-    double recomputed;  // share of layers that it recomputes at least, as its configurations do
-    double fp8;         // share of the chip's rate of GEMMs in fp8; 0: all
+    bool shards_params;     // over replicas, beside tensor and pipeline parallelism: FSDP
+    bool half_grads;        // added up in 2 bytes
+    bool interleaved_alone; // hides all-to-alls of experts in interleaved pipelines alone
+    bool sends_once;        // rows that several experts of a node get go there once
+    double recomputed;      // share of layers that it recomputes at least, as its configurations do
+    double fp8;             // share of the chip's rate of GEMMs in fp8; 0: all
     // Of experts: what a pass of a layer waits for the host, which reads how many rows each has; time
     // of the most loaded over the mean; share of all-to-alls that other computation hides.
     double routing_us, imbalance, exchange_hidden;

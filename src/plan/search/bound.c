@@ -393,7 +393,7 @@ static double phases_us(const mics_planner *planner, const mics_plan_choice *cho
     const double forward_us = each * batch->forward_us, backward_us = each * batch->backward_us;
     const comm_cost any = without_time(all);
     comm_cost head = any, tail = any, forward = any, backward = any;
-    for (int32_t c = 0; c < planner->class_count && s->uneven == 0; c++) {
+    for (int32_t c = 0; c < planner->class_count && !s->uneven; c++) {
         const unit_class *class = &planner->classes[c];
         const class_cost *cost = &classes[c];
         add_cost(&head, &cost->head, class->forwarded);

@@ -190,12 +190,13 @@ static mics_status simulate_choice(mics_planner *planner, const mics_plan_choice
 }
 
 mics_status time_choice(mics_planner *planner, const mics_plan_choice *choice, double *step_us_out,
-                        mics_memory_ledger *ledger_out)
+                        double *inter_bytes_out, mics_memory_ledger *ledger_out)
 {
     simulated run = {0};
     const mics_status status = simulate_choice(planner, choice, &run);
     if (status == MICS_OK) {
         *step_us_out = run.simulation->step_us + run.further * run.period_us;
+        *inter_bytes_out = run.further > 0 ? -1 : (double)run.simulation->sent.inter;
         *ledger_out = run.schedule->ledger;
     }
     close_simulated(&run);

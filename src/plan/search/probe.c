@@ -233,11 +233,23 @@ static mics_status add_structures(mics_planner *planner, const structures *wante
     return MICS_OK;
 }
 
-// Measures lists of up to so many layered groups.
+// Of how many layered micro-steps lists are measured: more are like MAX_ALIKE of them, unless each in
+// flight has a slot for a gradient that several units write.
+static int32_t alike(const mics_planner *planner, int32_t layered_micro_steps)
+{
+    enum { MAX_ALIKE = 3 };
+    for (int32_t c = 0; c < planner->class_count; c++) {
+        if (planner->classes[c].held > 0)
+            return layered_micro_steps;
+    }
+    return layered_micro_steps < MAX_ALIKE ? layered_micro_steps : MAX_ALIKE;
+}
+
+// Measures lists of up to so many layered groups; the first is one shorter where groups are uneven.
 static mics_status measure_structures(mics_planner *planner, const mics_plan_choice *choice,
                                       int32_t groups, structures *s)
 {
-    const int32_t wanted = s->uneven > 0 ? 1 : groups < PROBED_GROUPS ? groups : PROBED_GROUPS;
+    const int32_t wanted = groups < PROBED_GROUPS ? groups : PROBED_GROUPS;
     mics_plan_choice probe = *choice;
     probe.recompute = s->recompute;
     probe.micro_batch = 1;
@@ -247,9 +259,10 @@ static mics_status measure_structures(mics_planner *planner, const mics_plan_cho
         probe.sharding.optimizer = planner->ranks;
     probe.early_gathers = false;
     for (; s->probed < wanted; s->probed++)
-        MICS_TRY(measure_structure(
-            planner, &probe, s->uneven > 0 ? s->uneven : (s->probed + 1) * s->layered_micro_steps,
-            &s->by_groups[s->probed]));
+        MICS_TRY(measure_structure(planner, &probe,
+                                   (s->probed + 1) * s->layered_micro_steps -
+                                       (s->uneven && s->probed > 0),
+                                   &s->by_groups[s->probed]));
     return MICS_OK;
 }
 
@@ -274,8 +287,8 @@ mics_status probe_structure(mics_planner *planner, const mics_plan_choice *choic
         .syncs = planner->mixture && sharding->optimizer > sharding->params,
         .far = defers && sharding->optimizer > planner->ranks_per_node,
         .prefetch = choice->prefetch,
-        .layered_micro_steps = layered_micro_steps,
-        .uneven = choice->micro_steps % layered_micro_steps != 0 ? choice->micro_steps : 0,
+        .layered_micro_steps = alike(planner, layered_micro_steps),
+        .uneven = choice->micro_steps % layered_micro_steps != 0,
         .recompute = planner->reads_alike
                          ? mics_recompute_all(choice->recompute.units == MICS_RECOMPUTE_ALL)
                          : choice->recompute};
@@ -306,15 +319,13 @@ int32_t choice_groups(const mics_plan_choice *choice)
 
 const structure *structure_at(const structures *s, int32_t groups)
 {
-    if (s->uneven > 0)
-        return &s->by_groups[0];
     return &s->by_groups[(groups < PROBED_GROUPS ? groups : PROBED_GROUPS) - 1];
 }
 
 double structure_count(const structures *s, list_count what, int32_t class, int32_t groups)
 {
     const double last = structure_at(s, groups)->counts[what][class];
-    if (groups <= PROBED_GROUPS || s->uneven > 0)
+    if (groups <= PROBED_GROUPS)
         return last;
     return last +
            (groups - PROBED_GROUPS) * (last - s->by_groups[PROBED_GROUPS - 2].counts[what][class]);

@@ -43,8 +43,7 @@ typedef struct structure {
     int32_t *counts[COUNTS];           // by class
 } structure;
 
-// Of lists with 1, 2 and PROBED_GROUPS layered groups, as many of them as were asked for. Where
-// layered groups differ in length there is one list, with all micro-steps.
+// Of lists with 1, 2 and PROBED_GROUPS layered groups, as many of them as were asked for.
 typedef struct structures {
     struct structures *next;
     structure_kind kind; // of experts, where ranks keep different ones: all else is gathered
@@ -53,7 +52,7 @@ typedef struct structures {
     // mixture O > P.
     bool defers, far, syncs;
     int32_t prefetch, layered_micro_steps;
-    int32_t uneven; // micro-steps, where groups differ in length; 0
+    bool uneven; // groups differ in length
     mics_recompute recompute;
     int32_t probed; // lists measured so far
     structure by_groups[PROBED_GROUPS];

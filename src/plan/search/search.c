@@ -89,13 +89,13 @@ static mics_status insert_found(search *s, found f)
 
 static mics_status try_choice(search *s, const mics_plan_choice *choice, double *bytes_out)
 {
-    found f = {.choice = *choice, .inter_bytes = -1};
+    found f = {.choice = *choice};
     const batch_probe *probe = NULL;
     mics_memory_ledger ledger;
     mics_planner *of = NULL;
     MICS_TRY(planner_of(s->planner, choice->experts, choice->sequence, &of));
     MICS_TRY(probe_batch(of, choice, &probe));
-    MICS_TRY(time_choice(of, choice, &f.step_us, &ledger));
+    MICS_TRY(time_choice(of, choice, &f.step_us, &f.inter_bytes, &ledger));
     s->simulated++;
     *bytes_out = f.memory_bytes = (double)ledger.total;
     return search_fits(s, f.memory_bytes) ? insert_found(s, f) : MICS_OK;

@@ -254,7 +254,9 @@ static double collectives_us(const walk *w, bool ends, double *compute_us)
     const double exchange_us =
         spread > 0 ? 2 * exchange_experts_us(w->planner, w->c, chosen) + gather_us : 0;
     const mics_software *software = rival_software(w->planner);
-    const double routing = exchange_us - fmin(software->exchange_hidden * exchange_us, *compute_us);
+    const bool beside = !software->interleaved_alone || (w->c->p.stages > 1 && w->c->p.chunks > 1);
+    const double hidden = beside ? software->exchange_hidden : 0;
+    const double routing = exchange_us - fmin(hidden * exchange_us, *compute_us);
     *compute_us += spread > 0 ? software->routing_us : 0;
     const int32_t pairs = (products + 1) / 2;
     return beside_gemms(w, once * pairs, compute_us) + routing;
