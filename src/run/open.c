@@ -4,6 +4,7 @@
 //
 // Setup is alike in all processes, each of which holds its error line back; they agree, and one
 // speaks.
+#include "announce.h"
 #include "base/clock.h"
 #include "base/size.h"
 #include "collectives.h"
@@ -14,7 +15,6 @@
 #include "run/ranks/cores.h"
 #include "run/ranks/gpu.h"
 #include "run/ranks/isa.h"
-#include "run/ranks/precision.h"
 #include "run/ranks/same.h"
 #include "run/run_json.h"
 #include "run/save/disk_space.h"
@@ -110,28 +110,6 @@ static mics_status open_schedule(mics_job *job)
     return MICS_OK;
 }
 
-// More threads than cores, and cores that a launcher keeps from the ranks: mpirun binds each of two
-// ranks to one.
-static void log_cores(const mics_job *job, const run_cores *cores)
-{
-    const int32_t here = job->world->ranks_here, threads = job->run->threads;
-    mics_machine machine = {0};
-    int32_t own = cores->own;
-    if (own == 0 && mics_machine_read(&machine) == MICS_OK)
-        own = machine.cores > here ? machine.cores / here : 1;
-    if (own > 0 && threads > own)
-        mics_log(MICS_LOG_INFO,
-                 "run.threads %d is more than the %d of a rank's cores here, which is slow; "
-                 "run.threads \"auto\" takes as many as there are",
-                 (int)threads, (int)own);
-    if (cores->bound > 0 && 2 * cores->bound < cores->machine)
-        mics_log(MICS_LOG_INFO,
-                 "the launcher leaves the ranks of this machine %d of its %d cores; more: mpirun "
-                 "--bind-to none, or --map-by ppr:%d:node:PE=%d; srun --cpus-per-task %d",
-                 (int)cores->bound, (int)cores->machine, (int)here, (int)(cores->machine / here),
-                 (int)(cores->machine / here));
-}
-
 // Processes read their machines' memory and cores at other moments, or have other machines; the
 // poorest decides, so that all choose the same sharding. Launchers bind ranks to cores, of their
 // own or shared.
@@ -142,7 +120,7 @@ static mics_status share_budget(mics_job *job)
     if (job->run->threads == 0 && cores.own > 0)
         job->budget.threads = cores.own;
     if (job->world->first == 0 && job->run->device == MICS_RUN_DEVICE_CPU)
-        log_cores(job, &cores);
+        run_announce_cores(job, &cores);
     int64_t least[] = {-(int64_t)job->budget.limit_bytes, -(int64_t)job->budget.threads,
                        -(int64_t)job->budget.host_bytes, -(int64_t)job->budget.auto_bytes};
     MICS_TRY(run_world_max(job->world, least, 4));
@@ -156,108 +134,6 @@ static mics_status share_budget(mics_job *job)
 static mics_status open_data(void *ctx)
 {
     return run_job_open_data(ctx);
-}
-
-// What the run file says for another engine, and has no effect here, is named once.
-static void log_hints(const mics_run *run)
-{
-    char names[512] = "";
-    size_t used = 0;
-    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
-        const mics_run_row row = mics_run_row_at(run, i);
-        if (row.hint && used < sizeof names)
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
-                                     used > 0 ? ", " : "", row.key);
-    }
-    if (used > 0)
-        mics_log(MICS_LOG_INFO, "without effect here (mics explain says why): %s%s", names,
-                 used < sizeof names ? "" : "...");
-}
-
-// Offload that the file asks for is left out: the state fits, which was checked.
-static void log_offload(const mics_job *job)
-{
-    const mics_run *run = job->run;
-    char needed[32], there[32];
-    bool asked = false;
-    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
-        const mics_run_row row = mics_run_row_at(run, i);
-        asked = asked || (row.hint && strncmp(row.key, "zero_optimization.offload", 25) == 0 &&
-                          strstr(row.value, "\"none\"") == NULL);
-    }
-    if (asked)
-        mics_log(MICS_LOG_INFO, "nothing is offloaded: a rank needs %s of %s",
-                 mics_size_text((double)job->schedule->ledger.total, needed, sizeof needed),
-                 mics_size_text((double)job->budget.limit_bytes, there, sizeof there));
-}
-
-static void log_kept(const mics_job *job, const char *from)
-{
-    const mics_run *run = job->run;
-    const char *kept = mics_run_kept_text(run);
-    if (mics_run_keeps_batch(run))
-        mics_log(
-            MICS_LOG_INFO,
-            "train_batch_size %lld kept from %s: micro-batch %lld x %d micro-steps x %d %sranks",
-            (long long)run->global_batch, from, (long long)run->micro_batch, (int)run->micro_steps,
-            (int)run_job_data_ranks(job), run->sequence > 1 ? "data " : "");
-    if (*kept != '\0')
-        mics_log(MICS_LOG_INFO, "kept from %s, as the run file does not say it: %s", from, kept);
-}
-
-// Ranks that do not divide the batch compute rows beyond it, too.
-static void log_rows(const mics_job *job)
-{
-    const mics_run *run = job->run;
-    const int64_t rows = run->micro_batch * run->micro_steps * run_job_data_ranks(job);
-    if (rows > run->global_batch)
-        mics_log(MICS_LOG_INFO,
-                 "%lld of %lld rows of a step count nothing: %lld sequences on %d %sranks",
-                 (long long)(rows - run->global_batch), (long long)rows,
-                 (long long)run->global_batch, (int)run_job_data_ranks(job),
-                 run->sequence > 1 ? "data " : "");
-}
-
-// What the run takes from the one that it resumes, and what it does otherwise.
-static mics_status log_resumed(const mics_job *job)
-{
-    const char *from = job->node.taken ? "node memory" : job->checkpoint_path;
-    if (job->checkpoint == NULL)
-        return MICS_OK;
-    const mics_checkpoint_meta *meta = mics_checkpoint_meta_get(job->checkpoint);
-    log_kept(job, from);
-    if (meta->validation_hash != 0 && job->validation != NULL &&
-        meta->validation_hash != mics_corpus_hash(job->validation))
-        mics_log(MICS_LOG_INFO, "changed: data.validation has another text; its losses are not "
-                                "comparable with those before");
-    return meta->run_json == NULL ? MICS_OK
-                                  : mics_run_log_changes(job->run, from, meta->run_json,
-                                                         job->run_json, job->start_step + 1);
-}
-
-// What the first process says of the run before it starts.
-static mics_status log_run(const mics_job *job)
-{
-    if (job->world->first != 0)
-        return MICS_OK;
-    if (job->finished)
-        return log_resumed(job);
-    if (*mics_run_program_text(job->run) != '\0')
-        mics_log(MICS_LOG_INFO, "%s %s", mics_json_name(job->run->json),
-                 mics_run_program_text(job->run));
-    else if (job->run->max_sequence_length > 0 && job->run->sequence_length < job->model->positions)
-        mics_log(MICS_LOG_INFO,
-                 "%s: sequences of %lld tokens; the model has %lld positions "
-                 "(data.sequence_length)",
-                 mics_json_name(job->run->json), (long long)job->run->sequence_length,
-                 (long long)job->model->positions);
-    mics_run_log_adapter(job->run, job->model);
-    log_hints(job->run);
-    log_offload(job);
-    MICS_TRY(log_resumed(job));
-    log_rows(job);
-    run_precision_log(job);
-    return MICS_OK;
 }
 
 // Opens the engines.
@@ -386,7 +262,7 @@ static mics_status open_all(mics_job *job, const char *resume, mics_status loade
     MICS_TRY(run_same_data(job));
     MICS_TRY(settle_finished(job));
     MICS_TRY(run_world_agree(job->world, run_job_write_resolved(job)));
-    MICS_TRY(run_world_agree(job->world, log_run(job)));
+    MICS_TRY(run_world_agree(job->world, run_announce(job)));
     if (job->finished)
         return MICS_OK;
     if (spec != NULL)
