@@ -7,9 +7,10 @@ root=$1 program=$2 page=$3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-mkdir build
+mkdir -p build bench/plan
 ln -s "$program" build/mics
 cp -r "$root/configs" "$root/examples" .
+cp -r "$root/bench/plan/configs" bench/plan
 
 # A launcher may be missing, or refuse this user or so many ranks: then its commands are left out.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
