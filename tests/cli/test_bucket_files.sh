@@ -82,6 +82,12 @@ run 2 changed "$mics" train bucket/resolved.json --steps 5 --out changed
 contains changed.err "train-1.jsonl: has changed since it was listed; try again"
 run 0 refilled "$mics" generate s3://bucket/models/small --prompt the --tokens 4
 cmp generate.out refilled.out || fail "from a new cache it writes another text"
+run 0 lora "$mics" train --model folder --data text.txt --lora 2 --steps 1 --out lora
+run 0 adapter "$mics" convert lora site/bucket/models/adapter
+run 0 adapted "$mics" generate s3://bucket/models/small --adapter s3://bucket/models/adapter --prompt the --tokens 4
+run 0 adapted_local "$mics" generate folder --adapter site/bucket/models/adapter --prompt the --tokens 4
+cmp adapted.out adapted_local.out || fail "with an adapter it writes another text"
+[ "$(asked 'GET.*adapter_model.safetensors - 200')" = 1 ] || fail "the adapter was not downloaded, once"
 
 # ---- broken and damaged ----
 
