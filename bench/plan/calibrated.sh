@@ -6,8 +6,8 @@
 #
 # On an emulated cloud with links of RATE_MBIT. The calibration sees one node alone, while as many others as there will be
 # train for themselves. The network is not measured: its rate is the one that was asked for. What its messages cost the
-# node's CPUs, and how late they are beside computation, are those of loopback (`mics bench comm`, whose two ranks count as
-# two nodes). `mics bench --for` measures the rest. Then `mics train` measures, and `mics plan` predicts, zero3, mics(2),
+# node's CPUs, and how late they are beside computation, are those of loopback as slow as a link (`mics bench comm`, whose
+# two ranks count as two nodes). `mics bench --for` measures the rest. Then `mics train` measures, and `mics plan` predicts, zero3, mics(2),
 # mics+(2) and hpz(2) with 1 and 4 micro-steps, all of a step in flight. Ends with the median and largest error for each
 # number of nodes. Exit status 1: a median is above 10 %. Some 20 minutes of a machine that does nothing else.
 #
@@ -53,9 +53,29 @@ bench() { # ARGUMENTS...: on one node
         { tail -n 5 "$work/bench.log" >&2 && return 1; }
 }
 
-loopback() { # FILE: the ranks of a node as nodes of their own
-    rm -f "$1"
-    OMPI_MCA_btl=self,tcp bench comm --nodes "$per_node" --seconds "$seconds" --out "$1"
+# Loopback as slow as the link, both ways at once, and with its packets: what a message costs a CPU depends on both.
+slow_loopback() {
+    "$cloud" run -r 1 bash -c "ip link set lo mtu 9000 &&
+        tc qdisc replace dev lo root tbf rate $((2 * rate))mbit burst 256kb limit 8mb"
+}
+
+loopback() { # NODES FILE: the ranks of a node as nodes of their own; beside so many everything takes as many times as long
+    rm -f "$2"
+    OMPI_MCA_btl=self,tcp bench comm --nodes "$per_node" --seconds $((seconds * $1)) --out "$2"
+}
+
+# What interrupts work and what loopback carries: "TICKS BYTES".
+worked_for() {
+    echo "$(awk '/^cpu / { print $7 + $8 }' /proc/stat) $("$cloud" run -r 1 awk '/lo:/ { print $10 }' /proc/net/dev)"
+}
+
+# Loopback of an idle node, in idle.json, and in interrupts what the CPUs work for a MB in none of its threads, us.
+loopback_alone() {
+    local before
+    before=$(worked_for)
+    loopback 1 "$work/idle.json" || return 1
+    echo "$before $(worked_for)" | awk -v tick="$(getconf CLK_TCK)" \
+        '{ print ($3 - $1) * 1e6 / tick / (($4 - $2) / 1e6) }' >"$work/interrupts"
 }
 
 # figure FILE KEY: of its network; of a curve that for the most threads.
@@ -64,28 +84,31 @@ figure() {
 }
 
 # The machine as whoever rents it out describes it, and what loopback says of messages. Latencies are those of an idle node,
-# and what they are later under load is counted beside computation.
+# and what they are later under load is counted beside computation. Threads work less for a MB on a loaded node, where more
+# of it waits for them whenever they run.
 offer() { # IDLE LOADED
-    local idle late
+    local idle late core
     idle=$(figure "$1" latency_us)
     late=$(echo "$(figure "$2" latency_us) $(figure "$2" beside_us)" | awk -v idle="$idle" '{ print $1 + $2 - idle }')
+    core=$(echo "$(figure "$2" core_us_per_mb) $(cat "$work/interrupts")" | awk '{ print $1 + $2 }')
     cat <<END
 {"name": "emulated", "cores": $(nproc),
  "accelerator": {"memory_gib": 1, "tflops_fp32": 0.1, "memory_gb_per_s": 10, "device": "cpu"},
  "tiers": {"node": {"fan_out": $per_node, "gb_per_s": 1},
            "network": {"gbit_per_s": $(awk "BEGIN { print $rate / 1000 }"), "latency_us": $idle, "beside_us": $late,
-                       "core_us_per_mb": $(figure "$1" core_us_per_mb)}}}
+                       "core_us_per_mb": $core}}}
 END
 }
 
 calibrate() { # NODES FILE: the cluster file, unless it is there
     kept_row "cluster $1" >/dev/null && [ -s "$2" ] && return 0
     up 1 "${rate}mbit"
+    slow_loopback || return 1
     say "one node alone: loopback"
-    [ -s "$work/idle.json" ] || loopback "$work/idle.json" || return 1
+    [ -s "$work/idle.json" ] || loopback_alone || return 1
     load $(($1 - 1)) || return 1
     say "one node of $1: loopback"
-    loopback "$work/loaded.json" || return 1
+    loopback "$1" "$work/loaded.json" || return 1
     offer "$work/idle.json" "$work/loaded.json" >"$work/offer.json"
     say "one node of $1: mics bench --for"
     bench --for bench/cloud/run.json --set train_micro_batch_size_per_gpu=2 --minutes "$minutes" \

@@ -35,9 +35,6 @@ int32_t mics_comm_mpi_announced_ranks(void);
 /* This process's number among them, 0 when the launcher does not say. */
 int32_t mics_comm_mpi_announced_rank(void);
 
-/* For tests: an MPI comm exchanges by MPI inside the node too. All ranks of a node call it. */
-void mics_comm_mpi_forgo_intra(mics_comm *comm);
-
 // From a comm to the one that has an entry of the table: what a wrapper leaves out its inner comm
 // has.
 #define COMM_FIND(comm, entry)                                                                     \

@@ -290,8 +290,9 @@ void comm_intra_close(comm_mpi *self)
     self->intra.boxes = NULL;
 }
 
-void mics_comm_mpi_forgo_intra(mics_comm *comm)
+void mics_comm_mpi_keep_apart(mics_comm *comm, int32_t node_ranks)
 {
-    comm_intra_close(comm->ctx);
-    comm->ranks_sharing = 1;
+    comm_mpi *self = comm->ctx;
+    self->intra.node_ranks = node_ranks;
+    comm->ranks_sharing = comm->ranks_sharing % node_ranks == 0 ? node_ranks : 1;
 }

@@ -12,8 +12,11 @@ void comm_intra_close(comm_mpi *self);
 /* Whether a rank, or this one, is reached without MPI. MICS_RANK_NONE is not. */
 static inline bool comm_intra_reaches(const comm_mpi *self, int32_t rank)
 {
-    return self->intra.boxes != NULL && rank >= self->intra.first &&
-           rank < self->intra.first + self->base.ranks_per_node;
+    const comm_intra *intra = &self->intra;
+    return intra->boxes != NULL && rank >= intra->first &&
+           rank < intra->first + self->base.ranks_per_node &&
+           (intra->node_ranks == 0 ||
+            rank / intra->node_ranks == self->base.rank / intra->node_ranks);
 }
 
 /* What is waited for may have come when this number has changed. */

@@ -5,6 +5,12 @@
 #include "mics/core/comm.h"
 #include "mics/log.h"
 
+void mics_comm_mpi_keep_apart(mics_comm *comm, int32_t node_ranks)
+{
+    (void)comm;
+    (void)node_ranks;
+}
+
 const char *mics_comm_mpi_version(void)
 {
     return NULL;

@@ -97,6 +97,7 @@ typedef struct comm_intra_box {
 typedef struct comm_intra {
     comm_intra_box *boxes; // (ranks_per_node, MICS_CHANNELS); NULL: MPI carries it all
     int32_t first;         // rank of the node
+    int32_t node_ranks;    // that are treated as a node; 0: all of it
     uint64_t mark;         // other ranks read it to see whether they can
 } comm_intra;
 

@@ -140,6 +140,8 @@ static mics_status open_mpi(run_world *world, const run_world_spec *spec)
     world->ranks_here = inner->ranks_per_node;
     world->nodes = spec->nodes > 0 ? spec->nodes : inner->ranks / inner->ranks_per_node;
     mics_status status = check_nodes(world);
+    if (status == MICS_OK && world->nodes > inner->ranks / inner->ranks_per_node)
+        mics_comm_mpi_keep_apart(inner, world->ranks / world->nodes);
     if (status == MICS_OK && spec->ranks > 0 && spec->ranks != world->ranks)
         status = mics_fail(MICS_ERR_INVALID,
                            "--ranks %d, but the MPI launcher started %d; leave --ranks out",

@@ -16,7 +16,7 @@
 //   apart     likewise, with one rank a node
 //   withdrawn rank 1 comes when rank 0 has given up, and must not take what that one sent
 // A second argument, forgone: MPI carries what ranks of a node exchange, as where they may not read
-// each other's memory.
+// each other's memory; halves: so between the halves of the ranks, which count as nodes.
 #include "comm/comm_checks.h"
 #include "comm/fault.h"
 #include "comm/internal.h"
@@ -286,6 +286,22 @@ static void on_terminate(int signal_number)
     _exit(1);
 }
 
+// Ranks of two nodes share no memory, also where the machine would let them.
+static mics_status check_kept_apart(mics_comm *comm, int32_t node_ranks)
+{
+    const mics_comm_group across = {
+        .group = {.first = 0, .stride = 1, .size = comm->ranks, .index = comm->rank},
+        .what = "ranks of two nodes"};
+    void *memory = NULL;
+    mics_comm_mpi_keep_apart(comm, node_ranks);
+    if (comm->ranks_sharing > node_ranks)
+        return mics_fail(MICS_ERR_INVALID, "%d ranks share memory", (int)comm->ranks_sharing);
+    mics_log_hold(true);
+    const mics_status status = mics_comm_share(comm, &across, 64, &memory);
+    mics_log_release(false, -1);
+    return status == MICS_ERR_UNSUPPORTED ? MICS_OK : MICS_ERR_INVALID;
+}
+
 int main(int argc, char **argv)
 {
     const char *how = argc > 1 ? argv[1] : NULL;
@@ -313,12 +329,15 @@ int main(int argc, char **argv)
     bool apart = how != NULL && strcmp(how, "apart") == 0;
     bool all = how != NULL && strcmp(how, "all") == 0;
     bool forgone = argc > 2 && strcmp(argv[2], "forgone") == 0;
+    bool halves = argc > 2 && strcmp(argv[2], "halves") == 0;
     if (how != NULL && strcmp(how, "nodes") == 0)
         status = mics_fail(MICS_ERR_INVALID, "these nodes should have been refused");
     if (status == MICS_OK)
         status = check_opened(comm, memory, apart ? 1 : comm->ranks);
     if (status == MICS_OK && forgone)
-        mics_comm_mpi_forgo_intra(comm);
+        mics_comm_mpi_keep_apart(comm, 1);
+    if (status == MICS_OK && halves)
+        status = check_kept_apart(comm, comm->ranks / 2);
     // Ranks may start seconds apart: only when all have met they wait for a moment alone.
     if (status == MICS_OK && brief) {
         status = mics_comm_agree(comm, MICS_OK);
