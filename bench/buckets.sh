@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
-# Checkpoints in a bucket of a local S3 server, moto's (pip install 'moto[server]'):
+# Checkpoints in a bucket of a local S3 server, moto's (pip install 'moto[server]') or Swift's (SERVER=swift; swift.sh):
 #
 #   BUILD=build bench/buckets.sh kills [N]       kill -9 at N random moments (100); each time the newest checkpoint
 #                                                must be the one that was reported, or a later one, and verify
@@ -11,23 +11,48 @@
 #
 # None of the three hashes the body. Whole, a server has nothing to join: what is left to curl in parts is the server's.
 #
-# MOTO is the server's command (moto_server).
+# MOTO is moto's command (moto_server). STORE is where Swift keeps objects, as on a RAM disk (a temporary folder).
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "${BUILD:-$root/build}" && pwd) || exit 1
 mics=$build/mics
 work=$(mktemp -d)
 server=
-trap 'kill $server 2>/dev/null; rm -rf "$work"' EXIT
+store=
+trap 'kill $server && wait $server; rm -rf "$work" "$store"' EXIT
+trap 'exit 1' INT TERM
 cd "$work" || exit 1
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-"${MOTO:-moto_server}" -H 127.0.0.1 -p "$port" >server.log 2>&1 &
+port=$(python3 -c 'import random, socket
+while True:
+    port, sockets = random.randrange(20000, 30000), []
+    try:
+        for i in range(5):
+            sockets.append(socket.socket())
+            sockets[-1].bind(("127.0.0.1", port + i))
+        break
+    except OSError:
+        continue
+print(port)')
+if [ "${SERVER:-moto}" = swift ]; then
+    store=$(mktemp -d -p "${STORE:-$work}") || exit 1
+    "$root/bench/swift.sh" "$port" "$store" >server.log 2>&1 &
+    export AWS_ACCESS_KEY_ID=test:tester AWS_SECRET_ACCESS_KEY=testing
+else
+    "${MOTO:-moto_server}" -H 127.0.0.1 -p "$port" >server.log 2>&1 &
+    export AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=secret
+fi
 server=$!
-export AWS_ENDPOINT_URL="http://127.0.0.1:$port" AWS_REGION=us-east-1 AWS_ACCESS_KEY_ID=key AWS_SECRET_ACCESS_KEY=secret \
-    no_proxy=127.0.0.1 MICS_CUDA_PLUGIN="${MICS_CUDA_PLUGIN:-none}" XDG_CACHE_HOME="$work/cache"
+export AWS_ENDPOINT_URL="http://127.0.0.1:$port" AWS_REGION=us-east-1 no_proxy=127.0.0.1 \
+    MICS_CUDA_PLUGIN="${MICS_CUDA_PLUGIN:-none}" XDG_CACHE_HOME="$work/cache"
+# What is not hashed has to be said in a header, which curl 7.88 leaves out.
+curl_url=http://$(echo $AWS_ACCESS_KEY_ID | sed 's/:/%3A/'):$AWS_SECRET_ACCESS_KEY@127.0.0.1:$port
+signed="--aws-sigv4 aws:amz:us-east-1:s3 -H x-amz-content-sha256:UNSIGNED-PAYLOAD"
 unset AWS_PROFILE AWS_ENDPOINT_URL_S3 AWS_SESSION_TOKEN
-until curl -sf -X PUT "$AWS_ENDPOINT_URL/bucket" >bucket.log; do
-    kill -0 $server 2>/dev/null || { cat server.log; exit 1; }
+# Word splitting is meant.
+# shellcheck disable=SC2086
+until curl -sf $signed -X PUT "$curl_url/bucket" >bucket.log; do
+    tries=$((${tries:-0} + 1))
+    { kill -0 $server && [ $tries -lt 600 ]; } || { cat server.log "$store"/*.log; exit 1; }
     sleep 0.2
 done
 
@@ -51,7 +76,8 @@ JSON
 ask() { # PATH FLAGS...
     path=$1
     shift
-    curl -sf --aws-sigv4 aws:amz:us-east-1:s3 --user key:secret "$@" "$AWS_ENDPOINT_URL/bucket$path"
+    # shellcheck disable=SC2086
+    curl -sf $signed "$@" "$curl_url/bucket$path"
 }
 
 kills() {
@@ -70,7 +96,7 @@ kills() {
         wait $pid 2>/dev/null
         told=$(sed -n 's/^checkpoint step \([0-9]*\) written.*/\1/p' train.out | tail -n 1)
         newest=$(ask /run/latest | sed 's/^step-0*//')
-        uploads=$(ask '?uploads' | grep -o '<UploadId>' | wc -l)
+        uploads=$(ask '?uploads=' | grep -o '<UploadId>' | wc -l)
         verdict=good
         { [ "$newest" -ge "$told" ] && "$mics" verify --quiet "s3://bucket/run/step-$(printf %08d "$newest")" >verify.out 2>&1; } ||
             { verdict=BAD; bad=$((bad + 1)); cat verify.out; }
@@ -91,10 +117,10 @@ curl_in_parts() {
     for part in part.*; do
         number=$((number + 1))
         printf 'upload-file = %s\nurl = "%s/bucket/parts?partNumber=%d&uploadId=%s"\noutput = curl.out\n' \
-            "$part" "$AWS_ENDPOINT_URL" $number "$id"
+            "$part" "$curl_url" $number "$id"
     done >parts.curl
-    curl -sf --aws-sigv4 aws:amz:us-east-1:s3 --user key:secret -Z --parallel-max 4 -K parts.curl \
-        2>progress || exit 1
+    # shellcheck disable=SC2086
+    curl -sf $signed -Z --parallel-max 4 -K parts.curl 2>progress || exit 1
     sent=$(date +%s%N)
     ask "/parts?uploadId=$id" -H 'Content-Type: application/xml' -d @parts.xml -o curl.out || exit 1
     awk -v begin="$begin" -v sent="$sent" -v end="$(date +%s%N)" \

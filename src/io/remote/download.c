@@ -195,6 +195,7 @@ static mics_status request_rest(remote_http *http, download *self)
                               .done = &self->done,
                               .if_range = file->if_range,
                               .is_signed = file->is_signed,
+                              .shown = file->shown,
                               .take = take,
                               .ctx = self};
     remote_response response;

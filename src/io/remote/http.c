@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "io/remote/http.h"
+#include "base/clock.h"
 #include "base/text.h"
 #include "io/remote/library.h"
 #include "mics/log.h"
@@ -20,8 +21,9 @@ enum {
     CURL_ERRORBUFFER = 10010,
     CURL_POSTFIELDS = 10015,
     CURL_USERAGENT = 10018,
-    CURL_LOW_SPEED_BYTES = 19, // a second
-    CURL_LOW_SPEED_TIME = 20,
+    CURL_NOPROGRESS = 43,
+    CURL_XFERINFODATA = 10057,
+    CURL_XFERINFOFUNCTION = 20219,
     CURL_HTTPHEADER = 10023,
     CURL_HEADERDATA = 10029,
     CURL_CUSTOMREQUEST = 10036,
@@ -64,7 +66,10 @@ struct remote_http {
     void *handle;
     const remote_request *request; // under way
     remote_response *response;
-    bool ended; // by `take`
+    bool ended;                 // by `take`
+    bool told;                  // that nothing moves
+    long long moved;            // bytes, both ways
+    double moved_us, silent_us; // when; how long none may move
     char why[CURL_ERROR_BYTES];
 };
 
@@ -199,6 +204,28 @@ static size_t take_body(char *data, size_t one, size_t bytes, void *ctx)
     return http->ended ? 0 : one * bytes;
 }
 
+// libcurl calls it each second, from connecting on, whether bytes move or not. Not 0 ends the request.
+static int watch(void *ctx, long long down_all, long long down, long long up_all, long long up)
+{
+    (void)down_all;
+    (void)up_all;
+    remote_http *http = ctx;
+    const double now_us = mics_clock_us();
+    if (down + up != http->moved)
+        http->moved_us = now_us;
+    http->moved = down + up;
+    const double silent_us = now_us - http->moved_us;
+    if (silent_us >= http->silent_us / 2 && !http->told && http->request->shown != NULL) {
+        http->told = true;
+        mics_log(MICS_LOG_WARNING,
+                 "%s: the server is silent: no byte came or went for %.3g s; this attempt ends "
+                 "behind %.3g s",
+                 http->request->shown, silent_us / 1e6, http->silent_us / 1e6);
+    }
+    http->response->is_silent = silent_us >= http->silent_us;
+    return http->response->is_silent;
+}
+
 static void set_options(remote_http *http, const char *range, const curl_list *headers)
 {
     const remote_request *request = http->request;
@@ -222,8 +249,9 @@ static void set_options(remote_http *http, const char *range, const curl_list *h
     SET(CURL_PROTOCOLS, plain ? HTTP_AND_HTTPS : HTTPS);
     SET(CURL_REDIR_PROTOCOLS, plain ? HTTP_AND_HTTPS : HTTPS);
     SET(CURL_CONNECTTIMEOUT, CONNECT_S);
-    SET(CURL_LOW_SPEED_BYTES, 1L);
-    SET(CURL_LOW_SPEED_TIME, SILENT_S);
+    SET(CURL_NOPROGRESS, 0L);
+    SET(CURL_XFERINFOFUNCTION, watch);
+    SET(CURL_XFERINFODATA, http);
     SET(CURL_USERAGENT, "mics");
     SET(CURL_ERRORBUFFER, http->why);
     SET(CURL_HEADERFUNCTION, take_header);
@@ -243,7 +271,9 @@ static const char *send_once(remote_http *http)
     curl_list headers[REMOTE_MAX_HEADERS + 1], *list = NULL;
     int32_t count = 0;
     *http->response = (remote_response){.begin = -1, .bytes = -1};
-    http->ended = false;
+    http->ended = http->told = false;
+    http->moved = 0;
+    http->moved_us = mics_clock_us();
     http->why[0] = '\0';
     snprintf(range, sizeof range, "%lld-", goes_on ? (long long)*request->done : 0);
     snprintf(if_range, sizeof if_range, "If-Range: %s",
@@ -260,14 +290,19 @@ static const char *send_once(remote_http *http)
     const int result = curl.easy_perform(http->handle);
     if (result == 0 || http->ended)
         return NULL;
+    if (http->response->is_silent)
+        snprintf(http->why, sizeof http->why,
+                 "no byte came or went for %.3g s (MICS_REMOTE_SILENT_S)", http->silent_us / 1e6);
     return http->why[0] != '\0' ? http->why : curl.easy_strerror(result);
 }
 
-static bool is_passing(const remote_response *response, const char *why)
+// A silence was waited for; only of what goes on behind its bytes is the rest asked for.
+static bool is_passing(const remote_request *request, const remote_response *response,
+                       const char *why)
 {
     const int32_t status = response->status;
-    return (why != NULL && status != 0) || status == 429 || status == 500 ||
-           (status >= 502 && status <= 504);
+    return (why != NULL && status != 0 && (!response->is_silent || request->done != NULL)) ||
+           status == 429 || status == 500 || (status >= 502 && status <= 504);
 }
 
 const char *remote_http_send(remote_http *http, const remote_request *request,
@@ -275,9 +310,16 @@ const char *remote_http_send(remote_http *http, const remote_request *request,
 {
     http->request = request;
     http->response = response_out;
+    const char *asked = getenv("MICS_REMOTE_SILENT_S");
+    const long silent_limit_s = request->silent_s > 0 ? request->silent_s : SILENT_S;
+    const double silent_s = asked != NULL ? strtod(asked, NULL) : (double)silent_limit_s;
+    http->silent_us = silent_s * 1e6;
+    *response_out = (remote_response){.is_silent = true}; // nothing to wait for
+    if (!(silent_s > 0))
+        return "MICS_REMOTE_SILENT_S must be seconds, more than 0";
     for (int attempt = 1;; attempt++) {
         const char *why = send_once(http);
-        if (http->ended || !is_passing(response_out, why) || attempt == ATTEMPTS ||
+        if (http->ended || !is_passing(request, response_out, why) || attempt == ATTEMPTS ||
             request->limit_s > 0)
             return why;
         if (request->done != NULL && response_out->status == 206 && response_out->taken > 0)

@@ -20,6 +20,7 @@ typedef struct remote_response {
     int64_t bytes;                    // of the whole file; -1: unknown
     int64_t taken;                    // of the body, by `take`
     int32_t status;                   // 0: none came
+    bool is_silent;                   // it was given up, as no byte came or went
     char etag[REMOTE_ETAG_BYTES];     // as it stands there; "": none
     char checksum[80];                // of all bytes, as remote_checksum; "": none
     char modified[64];                // Last-Modified; "": none
@@ -30,9 +31,11 @@ typedef struct remote_response {
 typedef struct remote_request {
     const char *method; // NULL: GET
     const char *url;
-    bool is_signed;                          // for its host alone: no redirection is followed
-    bool is_head;                            // no body comes, whatever the head says
-    long limit_s;                            // of its one attempt; 0: none, and several
+    bool is_signed;    // for its host alone: no redirection is followed
+    bool is_head;      // no body comes, whatever the head says
+    long limit_s;      // of its one attempt; 0: none, and several
+    long silent_s;     // after so long without a byte it is given up; 0: 60 s
+    const char *shown; // in the warning of a silence, at half of that time; NULL: none
     const char *headers[REMOTE_MAX_HEADERS]; // "Name: value"; NULL ends them
     const char *range;                       // "0-0"; NULL: all
     const int64_t

@@ -57,7 +57,8 @@ static bool take_none(void *ctx, const remote_response *response, const void *da
 // By the first byte, since a URL may be signed for GET alone.
 static mics_status ask(plain *self, remote_http *http)
 {
-    const remote_request request = {.url = self->url, .range = "0-0", .take = take_none};
+    const remote_request request = {
+        .url = self->url, .shown = self->shown, .range = "0-0", .take = take_none};
     remote_response *response = &self->response;
     char digest[REMOTE_DIGEST_TEXT_BYTES];
     const char *why = remote_http_send(http, &request, response);

@@ -12,7 +12,9 @@
 #include <string.h>
 #include <time.h>
 
-enum { ATTEMPTS = 4, MAX_IDLE = 64, MAX_HASHED = 1 << 20, CLEANING_S = 5 };
+// What is small or asked for soon comes or fails in SILENT_S; a part may lie in the kernel's buffers on a slow
+// uplink, and servers that join parts are silent: they have http.h's time.
+enum { ATTEMPTS = 4, MAX_IDLE = 64, MAX_HASHED = 1 << 20, CLEANING_S = 5, SILENT_S = 20 };
 
 typedef struct s3_address {
     char host[520], path[S3_TEXT_BYTES];
@@ -169,6 +171,11 @@ mics_status s3_get_sign(const char *url, s3_get *get_out)
     return sign(&call, &account, &to, get_out);
 }
 
+static bool is_long(const s3_call *call)
+{
+    return call->body_bytes > MAX_HASHED || strcmp(call->method, "POST") == 0;
+}
+
 static mics_status send_once(s3_call *call, const s3_account *account, const s3_address *to,
                              remote_http *http, s3_get *get, const char **why_out)
 {
@@ -186,6 +193,8 @@ static mics_status send_once(s3_call *call, const s3_account *account, const s3_
                               .body_bytes = call->body_bytes,
                               .range = call->data != NULL ? range : NULL,
                               .limit_s = call->left != NULL ? CLEANING_S : 0,
+                              .silent_s = is_long(call) ? 0 : SILENT_S,
+                              .shown = call->url,
                               .take = take,
                               .ctx = call};
     memcpy(request.headers, get->headers, sizeof request.headers);
@@ -244,7 +253,8 @@ static mics_status run_on(s3_call *call, remote_http *http)
     MICS_TRY(find_address(call, &account, &to, get.url));
     MICS_TRY(send_once(call, &account, &to, http, &get, &why));
     for (int attempt = 1; (why != NULL || is_error(call)) && attempt < attempts; attempt++) {
-        nanosleep(&(struct timespec){.tv_sec = 1 << (attempt - 1)}, NULL);
+        if (!call->response.is_silent) // else it was waited for
+            nanosleep(&(struct timespec){.tv_sec = 1 << (attempt - 1)}, NULL);
         MICS_TRY(send_once(call, &account, &to, http, &get, &why));
     }
     const int32_t status = call->response.status;

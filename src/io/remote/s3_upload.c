@@ -53,7 +53,7 @@ static void *send_part(void *ctx)
                     .query = query,
                     .body = self->bytes,
                     .body_bytes = bytes_of(upload, self->part)};
-    mics_log_hold(true);
+    mics_log_hold(false); // a silence is told at once
     self->status = s3_call_run(&call);
     (void)mics_log_take(self->why, sizeof self->why);
     mics_log_release(false, -1);

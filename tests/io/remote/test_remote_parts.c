@@ -6,8 +6,15 @@
 #include "io/remote/http.h"
 #include "io/remote/hub.h"
 #include "io/remote/remote.h"
+#include "io/remote/s3.h"
+#include "mics/log.h"
 #include "test.h"
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 static void test_names(void **state)
 {
@@ -182,12 +189,120 @@ static void test_secrets(void **state)
     }
 }
 
+// ---- a server that is silent ----
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static char log_text[8192];
+
+static void keep_line(void *ctx, mics_log_level level, int32_t rank, const char *line)
+{
+    (void)ctx;
+    (void)rank;
+    pthread_mutex_lock(&mutex);
+    const size_t used = strlen(log_text);
+    snprintf(log_text + used, sizeof log_text - used, "%d %s\n", (int)level, line);
+    pthread_mutex_unlock(&mutex);
+}
+
+static mics_status put_object(void)
+{
+    return remote_s3_put("s3://bucket/put", "x", 1);
+}
+
+static mics_status read_length(void)
+{
+    char byte;
+    size_t got = 0;
+    int64_t bytes = 0;
+    return remote_s3_read("s3://bucket/length", 0, &byte, 1, &got, &bytes);
+}
+
+static mics_status begin_upload(void)
+{
+    remote_s3_upload *upload = NULL;
+    mics_memory *memory = NULL;
+    ASSERT_OK(mics_memory_open(&memory));
+    const mics_status status =
+        remote_s3_upload_begin(memory, "s3://bucket/upload", 9 << 20, 0, &upload);
+    mics_memory_close(memory);
+    return status;
+}
+
+typedef struct silent_call {
+    mics_status (*run)(void);
+    const char *name;
+    pthread_t thread;
+    mics_status status;
+} silent_call;
+
+static void *run_call(void *ctx)
+{
+    silent_call *call = ctx;
+    call->status = call->run();
+    return NULL;
+}
+
+static int count_of(const char *text)
+{
+    int count = 0;
+    for (const char *at = log_text; (at = strstr(at, text)) != NULL; at++)
+        count++;
+    return count;
+}
+
+// The kernel takes connections and bytes, and nobody answers.
+static void test_silence(void **state)
+{
+    (void)state;
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof to;
+    char text[128];
+    silent_call calls[] = {{.run = put_object, .name = "put"},
+                           {.run = read_length, .name = "length"},
+                           {.run = begin_upload, .name = "upload"}};
+    const size_t count = sizeof calls / sizeof *calls;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&to, bytes) == 0 && listen(fd, 64) == 0 &&
+                getsockname(fd, (struct sockaddr *)&to, &bytes) == 0);
+    snprintf(text, sizeof text, "http://127.0.0.1:%d", (int)ntohs(to.sin_port));
+    setenv("AWS_ENDPOINT_URL", text, 1);
+    setenv("no_proxy", "127.0.0.1", 1);
+    setenv("MICS_REMOTE_SILENT_S", "0.1", 1);
+    unsetenv("AWS_ENDPOINT_URL_S3");
+    unsetenv("HF_HUB_OFFLINE");
+    mics_log_set_sink(keep_line, NULL);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(pthread_create(&calls[i].thread, NULL, run_call, &calls[i]), 0);
+    for (size_t i = 0; i < count; i++)
+        pthread_join(calls[i].thread, NULL);
+    mics_log_set_sink(NULL, NULL);
+    close(fd);
+    if (calls[0].status == MICS_ERR_UNSUPPORTED)
+        skip();
+    for (size_t i = 0; i < count; i++) {
+        ASSERT_STATUS(MICS_ERR_COMM, calls[i].status);
+        snprintf(text, sizeof text, "1 s3://bucket/%s: the server is silent: no byte came or went",
+                 calls[i].name);
+        assert_int_equal(count_of(text), 4);
+        snprintf(text, sizeof text, "0 s3://bucket/%s: no answer came from 127.0.0.1:%d: no byte",
+                 calls[i].name, (int)ntohs(to.sin_port));
+        assert_int_equal(count_of(text), 1);
+    }
+    assert_int_equal(count_of("(MICS_REMOTE_SILENT_S); look at AWS_ENDPOINT_URL and the network"),
+                     3);
+    setenv("MICS_REMOTE_SILENT_S", "soon", 1);
+    mics_log_hold(true);
+    ASSERT_STATUS(MICS_ERR_COMM, put_object());
+    mics_log_release(false, -1);
+    unsetenv("MICS_REMOTE_SILENT_S");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),  cmocka_unit_test(test_schemes),
-        cmocka_unit_test(test_paths),  cmocka_unit_test(test_heads),
-        cmocka_unit_test(test_sha256), cmocka_unit_test(test_checksums),
-        cmocka_unit_test(test_secrets)};
+        cmocka_unit_test(test_names),   cmocka_unit_test(test_schemes),
+        cmocka_unit_test(test_paths),   cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_sha256),  cmocka_unit_test(test_checksums),
+        cmocka_unit_test(test_secrets), cmocka_unit_test(test_silence)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
