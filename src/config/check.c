@@ -148,7 +148,7 @@ static mics_status check_foreign(config *run, int32_t index, const mics_json_val
         return MICS_OK;
     if (mics_config_foreign_allows(index, value))
         return MICS_OK;
-    if (strcmp(row.only, FOREIGN_ONE) == 0 || strcmp(row.only, FOREIGN_OFF) == 0)
+    if (mics_text_is_among(row.only, FOREIGN_ONE "|" FOREIGN_OFF "|" FOREIGN_EMPTY))
         return mics_config_refuse(run, row.path, MICS_ERR_UNSUPPORTED, "cannot be honoured: %s",
                                   row.why);
     mics_config_value_text(value, text, sizeof text);

@@ -9,6 +9,7 @@
 #define HINT NULL
 #define OFF FOREIGN_OFF
 #define ONE FOREIGN_ONE
+#define EMPTY FOREIGN_EMPTY
 
 #define NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})
 
@@ -255,15 +256,19 @@ static const foreign_group groups[] = {
     {HINT, "it is for quantised weights",
      NAMES("bnb_4bit_quant_type", "bnb_4bit_compute_dtype", "use_bnb_nested_quant")},
     // ---- PEFT ----
-    {OFF, "of adapters, LoRA's with one rank and alpha for all modules is built; leave it out",
+    {EMPTY, "of adapters, LoRA's with one rank and alpha for all modules is built; leave it out",
      NAMES("use_dora", "adapter.use_dora", "adapter.rank_pattern", "adapter.alpha_pattern",
-           "adapter.layers_to_transform", "adapter.layers_pattern", "adapter.layer_replication",
-           "adapter.lora_bias", "adapter.use_qalora", "adapter.alora_invocation_tokens",
-           "adapter.arrow_config", "adapter.trainable_token_indices", "adapter.target_parameters",
-           "adapter.loftq_config", "adapter.eva_config", "adapter.corda_config",
-           "adapter.megatron_config", "adapter.lora_ga_config", "adapter.velora_config",
-           "adapter.monteclora_config", "adapter.use_bdlora", "adapter.kasa_config")},
-    {OFF, "adapter.target_modules names what gets one; leave it out",
+           "adapter.layer_replication", "adapter.lora_bias", "adapter.use_qalora",
+           "adapter.alora_invocation_tokens", "adapter.arrow_config",
+           "adapter.trainable_token_indices", "adapter.target_parameters", "adapter.loftq_config",
+           "adapter.eva_config", "adapter.corda_config", "adapter.megatron_config",
+           "adapter.lora_ga_config", "adapter.velora_config", "adapter.monteclora_config",
+           "adapter.use_bdlora", "adapter.kasa_config")},
+    {EMPTY,
+     "adapter.target_modules may name layers, as [\"model.layers.0.self_attn.q_proj\"]; leave it "
+     "out",
+     NAMES("adapter.layers_to_transform", "adapter.layers_pattern")},
+    {EMPTY, "adapter.target_modules names what gets one; leave it out",
      NAMES("adapter.exclude_modules")},
     {"\"none\"", "biases stay frozen; use \"none\"", NAMES("adapter.bias")},
     {"\"LORA\"", "of PEFT's adapters LoRA is built; use \"LORA\"", NAMES("adapter.peft_type")},
@@ -326,6 +331,9 @@ bool mics_config_foreign_allows(int32_t index, const mics_json_value *value)
         return true;
     if (strcmp(row.only, FOREIGN_ONE) == 0)
         return mics_config_value_one(value);
+    if (strcmp(row.only, FOREIGN_EMPTY) == 0)
+        return mics_config_value_off(value) && !mics_json_is_number(value) &&
+               mics_json_count(value) == 0;
     return strcmp(row.only, FOREIGN_OFF) == 0
                ? mics_config_value_off(value)
                : strcmp(mics_config_value_text(value, text, sizeof text), row.only) == 0;

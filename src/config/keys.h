@@ -90,7 +90,8 @@ typedef enum key_state {
 typedef struct foreign_key {
     const char *path;
     // What it may say: NULL, anything, as it cannot change results (a hint); FOREIGN_OFF, only
-    // values that switch it off; FOREIGN_ONE, only those and degrees of 1; else only this value, as
+    // values that switch it off; FOREIGN_ONE, only those and degrees of 1; FOREIGN_EMPTY, only null,
+    // false and what holds nothing, as 0 means something (a layer, a token); else only this value, as
     // JSON. "auto" is always taken: it is the other engine's default, which is off.
     const char *only;
     const char *why; // what is here in its place; for what is not taken also what would work
@@ -98,6 +99,7 @@ typedef struct foreign_key {
 
 #define FOREIGN_OFF "off"
 #define FOREIGN_ONE "1 or off"
+#define FOREIGN_EMPTY "empty"
 
 enum {
     CONFIG_MAX_KEYS = 192,

@@ -56,6 +56,15 @@ mics_status mics_peft_modules(mics_memory *memory, const mics_json *json, const 
 
 // ---- the file ----
 
+// How values began that the file has; other ways than these change the base, too.
+static bool is_known_init(const char *name, const mics_json_value *value)
+{
+    return strcmp(name, "init_lora_weights") == 0 &&
+           (mics_json_type_of(value) == MICS_JSON_STRING
+                ? mics_text_is_among(mics_json_string(value), "gaussian|orthogonal")
+                : mics_json_type_of(value) == MICS_JSON_BOOL);
+}
+
 // A key that is neither honoured nor known must be switched off: newer versions have more.
 static mics_status check_member(const mics_json *json, const char *name,
                                 const mics_json_value *value)
@@ -63,8 +72,9 @@ static mics_status check_member(const mics_json *json, const char *name,
     char path[CONFIG_PATH_BYTES], text[VALUE_TEXT_BYTES];
     mics_text_format(path, sizeof path, "adapter.%s", name);
     const int32_t foreign = mics_config_find_foreign(path);
-    if (mics_config_find(path) >= 0 || mics_config_value_off(value) ||
-        (foreign >= 0 && mics_config_foreign_allows(foreign, value)))
+    if (mics_config_find(path) >= 0 || mics_json_type_of(value) == MICS_JSON_NULL ||
+        is_known_init(name, value) ||
+        (foreign >= 0 ? mics_config_foreign_allows(foreign, value) : mics_config_value_off(value)))
         return MICS_OK;
     return mics_json_fail(json, name, MICS_ERR_UNSUPPORTED, "%s cannot be honoured: %s",
                           mics_config_value_text(value, text, sizeof text),

@@ -99,6 +99,48 @@ sed -n 1p inner.txt | grep -qxF 'user:a|assistant:b;user:c|assistant:;' || fail 
 run 0 two "$mics" explain run.json --samples 2
 [ "$(grep -c ' tokens, ' two.out)" = 2 ] || fail "--samples 2 shows others"
 
+# As transformers: a null is not there, and reasoning has both names that templates read. A weight of
+# 0 is not learned, whether blocks or prefixes tell the messages apart.
+cat >fields.jinja <<'JINJA'
+{%- for m in messages %}{{- m.role ~ ':' }}{%- if 'tool_calls' in m %}{{- 'C' }}{%- endif %}
+{%- if m.thinking is defined %}{{- '<' ~ m.thinking ~ '=' ~ m.reasoning_content ~ '>' }}{%- endif %}
+{{- m.content | default('') ~ '|' }}{%- endfor %}{%- if add_generation_prompt %}{{- 'assistant:' }}
+{%- endif %}
+JINJA
+cat >fields.jsonl <<'JSON'
+{"messages": [{"role": "user", "content": "a", "tool_calls": null}, {"role": "assistant", "content": "b", "reasoning": "r"}]}
+{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "thinking": "r", "reasoning_content": null}]}
+{"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b", "reasoning_content": "r"}]}
+{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null, "tool_calls": [{"name": "f"}]}]}
+JSON
+samples fields --set data.train=fields.jsonl --set data.chat_template=fields.jinja
+are fields <<'END'
+user:a|assistant:[[<r=r>b|]]
+user:a|assistant:[[<r=r>b|]]
+user:a|assistant:[[<r=r>b|]]
+user:a|assistant:[[C|]]
+END
+cat >weights.jsonl <<'JSON'
+{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0}, {"role": "user", "content": "c", "weight": 1}, {"role": "assistant", "content": "d", "weight": 1}]}
+JSON
+for template in prefixes blocks; do
+    samples weights --set data.train=weights.jsonl --set data.chat_template=$template.jinja
+    grep -q 'assistant:b[|;]user:c|.*d[|;]]]$' weights.txt || fail "$template: a weight of 0 counts"
+done
+# Reasoning that stands before calls of the last message alone, as Qwen 3 has it.
+cat >calls.jinja <<'JINJA'
+{%- for m in messages %}{{- m.role ~ ':' }}{%- if loop.last and m.role == 'assistant' %}{{- '<>' }}
+{%- endif %}{{- m.content }}{%- for c in m.tool_calls or [] %}{{- '(' ~ c.function.name ~ ')' }}
+{%- endfor %}{{- ';' }}{%- endfor %}{%- if add_generation_prompt %}{{- 'assistant:' }}{%- endif %}
+JINJA
+cat >calls.jsonl <<'JSON'
+{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f"}}]}, {"role": "tool", "content": "3"}, {"role": "assistant", "content": "b"}]}
+JSON
+samples calls --set data.train=calls.jsonl --set data.chat_template=calls.jinja
+are calls <<'END'
+user:a;assistant:[[(f);]]tool:3;assistant:[[<>b;]]
+END
+
 # The same as JSON: tokens are the bytes here, and each says whether it counts.
 head -n 1 rows.jsonl >one.jsonl
 run 0 json "$mics" explain run.json --samples 9 --json --set data.train=one.jsonl
@@ -146,6 +188,8 @@ bad 'has no messages' '{"messages": []}'
 bad '"messages" is no array of messages' '{"messages": "text"}'
 bad '"conversations" is no array of messages' '{"conversations": {"from": "human"}}'
 bad 'message 1 has no "role" that is a text' '{"messages": [{"role": 1, "content": "a"}]}'
+bad 'message 2 has the weight 0.5; 0 (not learned) and 1 are built' '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0.5}]}'
+bad 'message 1 has no "role" that is a text' '{"messages": ["a"]}'
 bad 'message 1 has no "content"' '{"messages": [{"role": "user", "text": "a"}]}'
 bad 'message 2 has no "content"' '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null}]}'
 bad 'message 2 is of "function_call"' '{"conversations": [{"from": "human", "value": "a"}, {"from": "function_call", "value": "b"}]}'

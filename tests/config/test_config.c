@@ -405,8 +405,10 @@ static void test_foreign_keys(void **state)
         char set[256];
         const char *const sets[] = {set};
         const char *only = row.only;
+        const bool empty = only != NULL && strcmp(only, FOREIGN_EMPTY) == 0;
         const bool off =
-            only != NULL && (strcmp(only, FOREIGN_OFF) == 0 || strcmp(only, FOREIGN_ONE) == 0);
+            empty ||
+            (only != NULL && (strcmp(only, FOREIGN_OFF) == 0 || strcmp(only, FOREIGN_ONE) == 0));
         mics_run *run = NULL;
         snprintf(set, sizeof set, "%s={\"enabled\": true}", row.path);
         mics_status status = mics_run_load(memory, "run.json", sets, 1, &run);
@@ -418,6 +420,9 @@ static void test_foreign_keys(void **state)
         snprintf(set, sizeof set, "%s=%s", row.path, off || only == NULL ? "false" : only);
         ASSERT_OK(mics_run_load(memory, "run.json", sets, 1, &run));
         mics_run_close(run);
+        snprintf(set, sizeof set, "%s=[0]", row.path);
+        if (empty)
+            ASSERT_STATUS(MICS_ERR_UNSUPPORTED, mics_run_load(memory, "run.json", sets, 1, &run));
     }
 }
 

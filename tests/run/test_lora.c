@@ -307,6 +307,15 @@ static void test_refuses(void **state)
                   "adapter.target_modules");
     check_refused(&of, (const char *const[]){"adapter.r=4", "adapter.use_dora=true", NULL},
                   "adapter.use_dora");
+    // 0 is a layer, and a token.
+    check_refused(&of, (const char *const[]){"adapter.r=4", "adapter.layers_to_transform=0", NULL},
+                  "adapter.target_modules may name layers");
+    check_refused(&of,
+                  (const char *const[]){"adapter.r=4", "adapter.layers_to_transform=[0]", NULL},
+                  "adapter.layers_to_transform");
+    check_refused(&of,
+                  (const char *const[]){"adapter.r=4", "adapter.trainable_token_indices=[0]", NULL},
+                  "adapter.trainable_token_indices");
     check_refused(&of, (const char *const[]){"adapter.target_modules=.*_proj", NULL},
                   "is a regular expression to PEFT");
     check_refused(&of, (const char *const[]){"adapter.r=4", "model.trainable=[\"*\"]", NULL},
@@ -352,7 +361,24 @@ static void test_refuses_folders(void **state)
     check_folder(
         &of, "sed -i 's/\"lora_dropout\": [0-9.]*/\"lora_dropout\": \"x\"/' adapter_config.json",
         MICS_ERR_FORMAT, "lora_dropout: must be a number");
+    check_folder(&of,
+                 "sed -i 's/\"init_lora_weights\": true/\"init_lora_weights\": \"pissa\"/' "
+                 "adapter_config.json",
+                 MICS_ERR_UNSUPPORTED, "init_lora_weights: \"pissa\" cannot be honoured");
+    check_folder(&of,
+                 "sed -i 's/\"layers_to_transform\": null/\"layers_to_transform\": [0]/' "
+                 "adapter_config.json",
+                 MICS_ERR_UNSUPPORTED, "layers_to_transform: [0] cannot be honoured");
     check_folder(&of, "rm adapter_model.safetensors", MICS_ERR_IO, "adapter_model.bin");
+    // How values began does not matter to values that are read.
+    mics_saved *saved = NULL;
+    copy_folder(of.adapter, "gaussian");
+    assert_int_equal(system("chmod -R u+w gaussian && sed -i "
+                            "'s/\"init_lora_weights\": true/\"init_lora_weights\": \"gaussian\"/' "
+                            "gaussian/adapter_config.json && grep -q gaussian gaussian/*.json"),
+                     0);
+    ASSERT_OK(mics_saved_open_adapter(memory, "gaussian", of.base, &saved));
+    mics_saved_close(saved);
     mics_json_close(of.json);
 }
 

@@ -195,6 +195,9 @@ static mics_status open_template(mics_chats *chats)
 
 // ---- the whole ----
 
+// Goes up when rows become other tokens than before: tokens in caches are then made again.
+enum { ROWS_VERSION = 1 };
+
 static void hash_text(mics_chats *chats, const char *text)
 {
     if (text != NULL)
@@ -206,8 +209,9 @@ static void hash_text(mics_chats *chats, const char *text)
 static mics_status hash_all(mics_chats *chats)
 {
     const mics_chats_spec *spec = &chats->spec;
-    const int64_t how[] = {spec->loss_on, spec->completions, chats->dated ? spec->date_s : 0,
-                           chats->end_token, spec->pairs};
+    const int64_t how[] = {ROWS_VERSION,      spec->loss_on,
+                           spec->completions, chats->dated ? spec->date_s : 0,
+                           chats->end_token,  spec->pairs};
     mics_text variables = {.memory = chats->memory};
     mics_json_write(&variables, spec->variables);
     hash_text(chats, variables.bytes);

@@ -220,6 +220,25 @@ static size_t shared_closing(const rendering *r, size_t at, slice closing)
     }
 }
 
+// Calls of tools without text, of which the whole has all but the beginning (empty reasoning): where
+// the longest end of the message as the last one, in r->with, ends that stands at `begin`; 0: none.
+static size_t find_calls_end(const rendering *r, int32_t i, size_t begin)
+{
+    const mics_json_value *call =
+        mics_json_element(mics_json_get(mics_json_element(r->chat->messages, i), "tool_calls"), 0);
+    const mics_json_value *function = mics_json_get(call, "function");
+    const char *name = mics_json_string(mics_json_get(function != NULL ? function : call, "name"));
+    const slice last = {r->with.data, r->with.bytes};
+    if (name == NULL || *name == '\0' || !is_at(&r->whole, 0, (slice){last.at, begin}))
+        return 0;
+    for (size_t at = begin; at < last.bytes; at++) {
+        const slice end = {last.at + at, last.bytes - at};
+        if (is_at(&r->whole, begin, end))
+            return memmem(end.at, end.bytes, name, strlen(name)) != NULL ? begin + end.bytes : 0;
+    }
+    return 0;
+}
+
 static mics_status find_end(rendering *r, int32_t i, size_t begin, size_t *end_out)
 {
     mics_chat_span text;
@@ -242,6 +261,9 @@ static mics_status find_end(rendering *r, int32_t i, size_t begin, size_t *end_o
         if (shared > 0 || closes == 0)
             return MICS_OK;
     }
+    *end_out = begin < r->with.bytes ? find_calls_end(r, i, begin) : 0;
+    if (text.end == 0 && *end_out > 0)
+        return MICS_OK;
     return cannot_tell(r, i, "it writes this message otherwise once others follow");
 }
 
@@ -261,13 +283,39 @@ static int32_t last_assistant(const mics_chat *chat)
     return last;
 }
 
+// As OpenAI's and Mistral's files have it: an answer with the weight 0 is read, not learned.
+static mics_status check_weight(const rendering *r, int32_t i, bool *left_out_out)
+{
+    const mics_json_value *weight =
+        mics_json_get(mics_json_element(r->chat->messages, i), "weight");
+    *left_out_out = mics_json_is_number(weight) && mics_json_real(weight) == 0;
+    if (!mics_json_is_number(weight) || *left_out_out || mics_json_real(weight) == 1)
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: message %d has the weight %g; 0 (not learned) and 1 are built", r->name,
+                     (int)i + 1, mics_json_real(weight));
+}
+
+static bool has_weight(const mics_chat *chat)
+{
+    bool found = false;
+    for (int32_t i = 0; !found && i < mics_json_count(chat->messages); i++)
+        found = is_assistant(chat, i) &&
+                mics_json_is_number(mics_json_get(mics_json_element(chat->messages, i), "weight"));
+    return found;
+}
+
 static mics_status span_messages(rendering *r, mics_chat_text *text)
 {
     const int32_t last = last_assistant(r->chat);
     for (int32_t i = r->chats->spec.loss_on == MICS_LOSS_LAST ? last : 0; i >= 0 && i <= last;
          i++) {
         size_t begin = 0, end = 0;
+        bool left_out = false;
         if (!is_assistant(r->chat, i))
+            continue;
+        MICS_TRY(check_weight(r, i, &left_out));
+        if (left_out)
             continue;
         MICS_TRY(find_begin(r, i, &begin));
         MICS_TRY(find_end(r, i, begin, &end));
@@ -309,8 +357,9 @@ static mics_status find_spans(rendering *r, mics_chat_text *text)
                                "it writes the prompt otherwise once the completion is there");
         return mics_chat_text_add_span(text, r->before.bytes, r->whole.bytes);
     }
-    return mics_template_has_generation(template_of(r)) ? span_generated(r, text)
-                                                        : span_messages(r, text);
+    return mics_template_has_generation(template_of(r)) && !has_weight(r->chat)
+               ? span_generated(r, text)
+               : span_messages(r, text);
 }
 
 mics_status mics_chat_write(const mics_chats *chats, const char *name, const mics_chat *chat,

@@ -98,6 +98,36 @@ static bool is_taken(const char *key)
     return strcmp(key, "role") == 0 || strcmp(key, "content") == 0;
 }
 
+// As transformers gives messages to templates: without nulls, and their reasoning under both names
+// that templates read.
+static const char *const reasonings[] = {"reasoning_content", "thinking", "reasoning"};
+
+static bool has_value(const mics_json_value *message, const char *key)
+{
+    const mics_json_value *value = mics_json_get(message, key);
+    return value != NULL && mics_json_type_of(value) != MICS_JSON_NULL;
+}
+
+static const mics_json_value *reasoning_of(const mics_json_value *message)
+{
+    for (size_t i = 0; i < sizeof reasonings / sizeof *reasonings; i++) {
+        if (has_value(message, reasonings[i]))
+            return mics_json_get(message, reasonings[i]);
+    }
+    return NULL;
+}
+
+static void write_reasoning(mics_text *to, const mics_json_value *message)
+{
+    const mics_json_value *reasoning = reasoning_of(message);
+    for (int i = 0; i < 2 && reasoning != NULL; i++) {
+        if (has_value(message, reasonings[i]))
+            continue;
+        mics_text_printf(to, ",\"%s\":", reasonings[i]);
+        mics_json_write(to, reasoning);
+    }
+}
+
 // Writes a message as {"role", "content", ...}: what a key was called in the row stays otherwise.
 static mics_status write_message(mics_text *to, const char *name, int32_t index,
                                  const mics_json_value *message, const char *role,
@@ -116,13 +146,15 @@ static mics_status write_message(mics_text *to, const char *name, int32_t index,
     mics_text_quoted(to, role_of(mics_json_string(from)));
     while ((value = mics_json_next(message, &key)) != NULL) {
         const bool said = strcmp(key, content) == 0;
-        if (strcmp(key, role) == 0 || (!said && is_taken(key)))
+        if (strcmp(key, role) == 0 || (!said && is_taken(key)) ||
+            mics_json_type_of(value) == MICS_JSON_NULL)
             continue;
         mics_text_printf(to, ",");
         mics_text_quoted(to, said ? "content" : key);
         mics_text_printf(to, ":");
         mics_json_write(to, value);
     }
+    write_reasoning(to, message);
     mics_text_printf(to, "}");
     return MICS_OK;
 }
@@ -248,14 +280,24 @@ static mics_status write_any(const mics_chats *chats, mics_text *to, const char 
                           : write_alpaca(chats, to, name, chat->row);
 }
 
-// Messages that a template can take as they are.
+// A message that a template can take as it is.
+static bool is_plain(const mics_json_value *message)
+{
+    const char *key = NULL;
+    const mics_json_value *value = NULL;
+    bool plain = mics_json_type_of(mics_json_get(message, "role")) == MICS_JSON_STRING &&
+                 reasoning_of(message) == NULL;
+    while (plain && (value = mics_json_next(message, &key)) != NULL)
+        plain = mics_json_type_of(value) != MICS_JSON_NULL;
+    return plain;
+}
+
 static bool are_plain(const mics_chats_spec *spec, const mics_json_value *messages)
 {
     bool plain = mics_json_type_of(messages) == MICS_JSON_ARRAY &&
                  spec->fields[MICS_FIELD_ROLE] == NULL && spec->fields[MICS_FIELD_CONTENT] == NULL;
     for (int32_t i = 0; plain && i < mics_json_count(messages); i++)
-        plain = mics_json_type_of(mics_json_get(mics_json_element(messages, i), "role")) ==
-                MICS_JSON_STRING;
+        plain = is_plain(mics_json_element(messages, i));
     return plain;
 }
 
