@@ -89,6 +89,71 @@ static void log_rows(const mics_job *job)
                  run->sequence > 1 ? "data " : "");
 }
 
+// A file twice, as by a name and a glob, counts twice; one that also validates says nothing of others.
+static mics_status log_same(const mics_job *job)
+{
+    mics_corpus_same same;
+    MICS_TRY(mics_corpus_find_same(job->train, NULL, &same));
+    if (same.files > 0)
+        mics_log(MICS_LOG_INFO,
+                 "data.train has the same text more than once, which then counts more: %s and %s%s",
+                 same.first, same.second,
+                 job->validation != NULL || job->run->validation_batches == 0
+                     ? ""
+                     : "; what is held out may be trained, too");
+    if (job->validation == NULL)
+        return MICS_OK;
+    MICS_TRY(mics_corpus_find_same(job->train, job->validation, &same));
+    if (same.files > 0)
+        mics_log(MICS_LOG_INFO,
+                 "data.validation has a text of data.train, %s, so its loss is of trained text",
+                 same.second);
+    return MICS_OK;
+}
+
+static bool is_given(const mics_run *run, const char *key)
+{
+    for (int32_t i = 0; i < mics_run_row_count(run); i++) {
+        const mics_run_row row = mics_run_row_at(run, i);
+        if (strcmp(row.key, key) == 0)
+            return strcmp(row.origin, "default") != 0;
+    }
+    return false;
+}
+
+// A few times cost little.
+static void log_repeated(const mics_job *job)
+{
+    const mics_run *run = job->run;
+    const int64_t windows = job->validation_samples.windows;
+    const double times = (double)run->validation_batches * (double)run->global_batch;
+    if (windows > 0 && times / (double)windows >= 16.0 && is_given(run, "run.validation_batches"))
+        mics_log(MICS_LOG_INFO,
+                 "run.validation_batches %lld reads the %lld sequences of validation %.0f times; "
+                 "%lld would read all of them",
+                 (long long)run->validation_batches, (long long)windows, times / (double)windows,
+                 (long long)((windows + run->global_batch - 1) / run->global_batch));
+}
+
+// A schedule that is not as long as the steps that it is for.
+static void log_schedule(const mics_run *run)
+{
+    const mics_lr *lr = &run->lr;
+    const int64_t steps = (run->lr_end > 0 ? run->lr_end : run->steps) - run->lr_begin;
+    const double last = mics_lr_at(lr, steps);
+    if (lr->warmup_steps >= steps && last < lr->peak)
+        mics_log(MICS_LOG_INFO,
+                 "the warm-up of %lld steps does not end within the %lld of the run: the learning "
+                 "rate ends at %.3g, below its peak of %.3g (scheduler.params)",
+                 (long long)lr->warmup_steps, (long long)steps, last, lr->peak);
+    else if (lr->total_steps > 0 && lr->total_steps < steps)
+        mics_log(MICS_LOG_INFO,
+                 "the scheduler ends with step %lld of %lld: the last step has a learning rate of "
+                 "%.3g (scheduler.params.total_num_steps)",
+                 (long long)(run->lr_begin + lr->total_steps), (long long)(run->lr_begin + steps),
+                 last);
+}
+
 // What the run takes from the one that it resumes, and what it does otherwise.
 static mics_status log_resumed(const mics_job *job)
 {
@@ -126,6 +191,9 @@ mics_status run_announce(const mics_job *job)
     log_offload(job);
     MICS_TRY(log_resumed(job));
     log_rows(job);
+    log_repeated(job);
+    log_schedule(job->run);
+    MICS_TRY(log_same(job));
     run_precision_log(job);
     return MICS_OK;
 }

@@ -35,9 +35,10 @@ contains() { # FILE TEXT
     grep -qF -- "$2" "$1" || fail "$1 lacks: $2"
 }
 
-# The lines of a file, but for those that are due after seconds, so on a machine that is slow or stands still.
+# The lines of a file, but for those that are due after seconds, so on a machine that is slow or stands still, and of
+# run.json's scheduler, whose total_num_steps are fewer than those of a run that is to be stopped.
 lines_of() { # FILE
-    grep -v '^mics: .*\(tokenizing .* s left\|verifying .*: .* of .*\|another run writes there; waits up to .*\|changed: .* -> .*\|warning: .*: was copied from another folder.*\)$' "$1"
+    grep -v '^mics: .*\(tokenizing .* s left\|verifying .*: .* of .*\|another run writes there; waits up to .*\|changed: .* -> .*\|the scheduler ends with step .*\|warning: .*: was copied from another folder.*\)$' "$1"
 }
 
 one_line() { # FILE

@@ -83,3 +83,27 @@ contains goes_on.err "resumes after"
 [ ! -e long.bin.parts ] || fail "the parts were left"
 run 0 alone "$mics" tokenize long.txt --out alone.bin --tokenizer "$golden/tokenizer/gpt2.json" --threads 1
 cmp long.bin alone.bin || fail "other tokens after a stop"
+
+# A file that a name and a glob find, one that validates what it trains, and batches beyond what there is, are said.
+cp text.txt copy.txt
+said() { # OUT KEY=VALUE...
+    out=$1 set=
+    shift
+    for pair; do set="$set --set $pair"; done
+    # shellcheck disable=SC2086
+    run 0 "$out" "$mics" train run.json --ranks 2 --out "$out" --steps 3 $set
+}
+said twice 'data.train=["text.txt","folder/*.txt","copy.txt"]'
+contains twice.err "data.train has the same text more than once, which then counts more: text.txt and copy.txt; what"
+said trained 'data.train=["other.txt"]' 'data.validation=["folder"]'
+contains trained.err "data.validation has a text of data.train, folder/a.txt, so its loss"
+said many 'data.train=["text.txt"]' run.validation_batches=100
+contains many.err "run.validation_batches 100 reads the "
+said apart 'data.train=["text.txt","folder/*.txt"]'
+[ ! -s apart.err ] || fail "a line that is not due: $(cat apart.err)"
+
+# A schedule that is not as long as the run is said.
+said short scheduler.params.total_num_steps=2
+contains short.err "the scheduler ends with step 2 of 3: the last step has a learning rate of "
+said warm scheduler.params.warmup_num_steps=50
+contains warm.err "the warm-up of 50 steps does not end within the 3 of the run: the learning rate ends at "

@@ -448,6 +448,41 @@ uint64_t mics_corpus_hash(const mics_corpus *corpus)
     return corpus->hash;
 }
 
+static int by_hash(const void *a, const void *b)
+{
+    const part *x = *(part *const *)a, *y = *(part *const *)b;
+    return (x->hash > y->hash) - (x->hash < y->hash);
+}
+
+static bool is_same(const part *a, const part *b)
+{
+    return a->hash == b->hash && a->shard.count == b->shard.count && a->shard.count > 0;
+}
+
+mics_status mics_corpus_find_same(const mics_corpus *corpus, const mics_corpus *other,
+                                  mics_corpus_same *same_out)
+{
+    const part **all = NULL;
+    mics_corpus_same same = {.files = 0};
+    MICS_TRY(MICS_NEW(corpus->memory, corpus->count, &all));
+    for (int64_t i = 0; i < corpus->count; i++)
+        all[i] = &corpus->parts[i];
+    qsort(all, (size_t)corpus->count, sizeof *all, by_hash);
+    for (int64_t i = 0; i < (other != NULL ? other->count : corpus->count - 1); i++) {
+        const part *of = other != NULL ? &other->parts[i] : all[i + 1];
+        const part *const *found =
+            other != NULL ? bsearch(&of, all, (size_t)corpus->count, sizeof *all, by_hash)
+                          : &all[i];
+        if (found != NULL && is_same(of, *found) && same.files++ == 0) {
+            same.first = (*found)->name;
+            same.second = of->name;
+        }
+    }
+    mics_free(corpus->memory, all);
+    *same_out = same;
+    return MICS_OK;
+}
+
 int64_t mics_corpus_counted(const mics_corpus *corpus, int32_t pattern)
 {
     int64_t counted = 0;

@@ -212,6 +212,21 @@ int64_t mics_corpus_tokens(const mics_corpus *corpus);
  * that a resume on other data is noticed. */
 uint64_t mics_corpus_hash(const mics_corpus *corpus);
 
+// Files with the same tokens: how many, and the first two.
+typedef struct mics_corpus_same {
+    int64_t files;
+    const char *first, *second; // of the corpus, and of the other one
+} mics_corpus_same;
+
+/* Files of `other` whose tokens are those of a file of `corpus`; NULL: those that `corpus` has once
+ * more. Copies count, whatever their names.
+ *
+ * Returns: MICS_OK; MICS_ERR_MEMORY.
+ * Owns:    nothing; the names are the corpora's.
+ */
+mics_status mics_corpus_find_same(const mics_corpus *corpus, const mics_corpus *other,
+                                  mics_corpus_same *same_out);
+
 /* How often the spec's token `counted` stands in what one of its patterns named.
  *
  * Needs:   0 <= pattern < the spec's pattern_count.
