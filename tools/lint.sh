@@ -9,8 +9,8 @@
 #   tools/lint.sh tidy BUILD [COMMIT]
 #                                clang-tidy; BUILD is a folder configured by CMake
 #   tools/lint.sh cppcheck [COMMIT]
-#   tools/lint.sh since COMMIT [FILE...]
-#                                the sources, or those of FILE, that differ since a commit or include what does
+#   tools/lint.sh since tidy|cppcheck COMMIT
+#                                the sources that the tool looks at with this commit
 #   tools/lint.sh spills BUILD   registers that nvcc spills, by BUILD/nvcc.log, beyond tools/lint/spills.txt
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -51,29 +51,58 @@ check_words() {
     return $status
 }
 
-# Sources of src, or those named, which differ since a commit, or include a file that does. A change of what checks them
-# makes all of them differ. With COMMIT, tidy and cppcheck look at these alone.
-sources_since() { # COMMIT [FILE...]
-    local base=$1 changed
-    shift
-    [ $# -gt 0 ] || mapfile -t < <(git ls-files 'src/*.c')
-    [ $# -gt 0 ] || set -- "${MAPFILE[@]}"
-    changed=$(git diff --name-only "$base" --)
-    if grep -qE '^(\.clang-tidy|tools/lint\.sh|tools/lint/(analyzer\.h|cppcheck\.txt)|cmake/MicsCompile\.cmake)$' <<<"$changed"; then
-        printf '%s\n' "$@"
+# Whether what a tool is told, and so may find anywhere, differs since a commit.
+told_since() { # tidy|cppcheck COMMIT
+    local files=(.clang-tidy tools/lint/analyzer.h cmake/MicsCompile.cmake)
+    local told='/[a]nalyzer=(\|[x]args .*clang-tidy/p; /^commands_once() {/,/^}/p'
+    if [ "$1" = cppcheck ]; then
+        files=(tools/lint/cppcheck.txt)
+        told='/^ *cppcheck --quiet/,/[^\\]$/p'
+    fi
+    ! git diff --quiet "$2" -- "${files[@]}" ||
+        ! cmp -s <(git show "$2:tools/lint.sh" | sed -n "$told") <(sed -n "$told" tools/lint.sh)
+}
+
+# Sources of src that differ since a commit; and of each file that differs, and that none of them includes, one source that
+# does. All, where what the tool is told differs. With COMMIT, tidy and cppcheck look at these alone.
+sources_since() { # tidy|cppcheck COMMIT
+    local base=$2 sources
+    mapfile -t sources < <(git ls-files 'src/*.c')
+    if told_since "$1" "$base"; then
+        printf '%s\n' "${sources[@]}"
         return
     fi
-    "${CC:-cc}" -x c -MM -MG -D_GNU_SOURCE -Iinclude -Isrc "$@" |
+    "${CC:-cc}" -x c -MM -MG -D_GNU_SOURCE -Iinclude -Isrc "${sources[@]}" |
         awk 'NR == FNR { changed[$0]; next }
-             { more = sub(/\\$/, ""); text = text " " $0 }
-             !more {
-                 count = split(text, part, " ")
-                 for (i = 2; i <= count && !(part[i] in changed); i++)
-                     ;
-                 if (i <= count)
-                     print part[2]
-                 text = ""
-             }' <(printf '%s\n' "$changed") -
+             { more = sub(/\\$/, ""); rule = rule " " $0 }
+             more { next }
+             {
+                 count = split(rule, part, " ")
+                 rule = ""
+                 source = part[2]
+                 if (!(source in changed))
+                     others[++other_count] = source
+                 else
+                     print source
+                 for (i = 3; i <= count; i++)
+                     if (part[i] in changed && source in changed)
+                         seen[part[i]]
+                     else if (part[i] in changed)
+                         includes[source] = includes[source] " " part[i]
+             }
+             END {
+                 for (other = 1; other <= other_count; other++) {
+                     count = split(includes[others[other]], part, " ")
+                     fresh = 0
+                     for (i = 1; i <= count; i++)
+                         if (!(part[i] in seen)) {
+                             seen[part[i]]
+                             fresh = 1
+                         }
+                     if (fresh)
+                         print others[other]
+                 }
+             }' <(git diff --name-only "$base" --) -
 }
 
 # clang-tidy checks a file once for each command that compiles it, and a kernel has one for each dtype and
@@ -106,7 +135,7 @@ check_tidy() {
     sed -n 's/^ *"file": "\(.*\)"$/\1/p' "$build/tidy/compile_commands.json" | sort -u |
         grep "^$PWD/src/.*\.c$" >"$build/tidy.list"
     if [ -n "$base" ]; then
-        sources_since "$base" | sed "s|^|$PWD/|" | sort | comm -12 - "$build/tidy.list" >"$build/tidy.since"
+        sources_since tidy "$base" | sed "s|^|$PWD/|" | sort | comm -12 - "$build/tidy.list" >"$build/tidy.since"
         mv "$build/tidy.since" "$build/tidy.list"
         echo "tidy: $(wc -l <"$build/tidy.list") sources differ since $base"
     fi
@@ -121,7 +150,7 @@ check_tidy() {
 check_cppcheck() {
     local sources=(src)
     if [ $# -gt 0 ]; then
-        mapfile -t sources < <(sources_since "$1")
+        mapfile -t sources < <(sources_since cppcheck "$1")
         echo "cppcheck: ${#sources[@]} sources differ since $1"
         [ ${#sources[@]} -gt 0 ] || return 0
     fi
@@ -159,7 +188,7 @@ format) check_format ;;
 words) check_words ;;
 tidy) check_tidy "${2:?tools/lint.sh tidy BUILD}" "${3:-}" ;;
 cppcheck) check_cppcheck "${@:2}" ;;
-since) sources_since "${@:2}" ;;
+since) sources_since "${2:?tools/lint.sh since tidy|cppcheck COMMIT}" "${3:?tools/lint.sh since tidy|cppcheck COMMIT}" ;;
 spills) check_spills "${2:?tools/lint.sh spills BUILD}" ;;
 *) sed -n '5,18s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
 # test_checked_base.sh SOURCE: which commit .ci/run compares with, in clones of a small repository: on main, on a branch, after
-# a full run, told by CI_BASE, and where history is missing.
+# a full run, told by CI_BASE, and where history is missing; and which sources tidy and cppcheck look at with that commit.
 set -u
 command -v git >/dev/null && command -v bash >/dev/null || { echo "skipped: needs git and bash"; exit 77; }
 source=$1
@@ -61,3 +61,33 @@ git clone -q --depth 1 "file://$work/origin" "$work/shallow" && cd "$work/shallo
 compares_with all "a shallow clone"
 git fetch -q --unshallow || fail "no history"
 compares_with "$third" "the clone with its history"
+
+# ---- sources that tools look at ----
+looks_at() { # TOOL "SOURCE..." WHERE
+    said=$(bash tools/lint.sh since "$1" "$base" 2>&1) || fail "$3: $said"
+    [ "$(printf '%s' "$said" | tr '\n' ' ')" = "$2" ] || fail "$1, $3: \"$said\", expected \"$2\""
+}
+mkdir -p src tools/lint
+cp "$source/tools/lint.sh" tools/
+cp "$source/tools/lint/analyzer.h" "$source/tools/lint/cppcheck.txt" tools/lint/
+for row in one:a two:a three:b four:b; do
+    echo "#include \"${row#*:}.h\"" >"src/${row%:*}.c"
+done
+touch src/a.h src/b.h
+base=$(commit)
+all="src/four.c src/one.c src/three.c src/two.c"
+looks_at tidy "" "nothing differs"
+echo "int a;" | tee -a src/a.h >>src/two.c
+looks_at tidy src/two.c "a source differs, and a header that it includes"
+echo "int b;" >>src/b.h
+commit >/dev/null
+looks_at tidy "src/two.c src/four.c" "a header differs, and no source that includes it"
+looks_at cppcheck "src/two.c src/four.c" "a header differs, and no source that includes it"
+base=$(git rev-parse HEAD)
+echo "# a comment" >>tools/lint.sh
+looks_at tidy "" "a comment of lint.sh differs"
+sed -i 's/clang-tidy --quiet/clang-tidy/' tools/lint.sh
+looks_at tidy "$all" "clang-tidy is called otherwise"
+looks_at cppcheck "" "clang-tidy is called otherwise"
+sed -i 's/--std=c11/--std=c17/' tools/lint.sh
+looks_at cppcheck "$all" "cppcheck is called otherwise"

@@ -16,7 +16,8 @@
 #define __device__
 #define __host__
 #define __constant__
-#define __forceinline__ inline __attribute__((always_inline))
+// Not forced: each kernel would compile anew what it shares with others, three times the work.
+#define __forceinline__ inline
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __launch_bounds__(...)
 // A block runs on one thread of the system at a time, its threads taking turns.
