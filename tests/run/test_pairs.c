@@ -177,6 +177,14 @@ static void check_close(const pair_run *run, int64_t step, int metric, double go
                  (int)run->ranks, (int)step, names[metric], got, wanted);
 }
 
+// Where a policy is its own reference, rounding alone says which margin is above 0: it depends on the
+// CPU's kernels.
+static bool is_undecided(const mics_json_value *row, int metric)
+{
+    enum { ACCURACIES = 3, MARGINS = 4 };
+    return metric == ACCURACIES && fabs(mics_json_real(mics_json_element(row, MARGINS))) < 1e-6;
+}
+
 static void check_steps(const pair_run *run, const mics_json *wanted)
 {
     for (int64_t step = 1; step <= STEPS; step++) {
@@ -186,8 +194,10 @@ static void check_steps(const pair_run *run, const mics_json *wanted)
         const double got[METRICS] = {
             run->steps[step].loss,     of->chosen,       of->rejected,      of->accuracies,
             of->chosen - of->rejected, of->logps_chosen, of->logps_rejected};
-        for (int i = 0; i < METRICS; i++)
-            check_close(run, step, i, got[i], mics_json_real(mics_json_element(row, i)));
+        for (int i = 0; i < METRICS; i++) {
+            if (!is_undecided(row, i))
+                check_close(run, step, i, got[i], mics_json_real(mics_json_element(row, i)));
+        }
     }
 }
 
