@@ -244,6 +244,7 @@ static mics_status run(job *self, bool *running_out)
     if (mine == MICS_OK)
         mine = open_file(self);
     MICS_TRY(run_world_agree(self->world, mine));
+    run_world_keep_apart(self->world);
     MICS_TRY(share_out(self));
     *running_out = true;
     MICS_TRY(run_world_run(self->world, run_rank_main, self));

@@ -247,7 +247,7 @@ mics_status mics_comm_mpi_open(mics_memory *memory, double timeout_s, mics_comm 
 /* Treats every `node_ranks` ranks of a comm over MPI as a node of their own: ranks of two such nodes
  * exchange by MPI, as over a network, also where one machine has both and they could read each
  * other's memory. Lowers `ranks_sharing`; `ranks_per_node` stays what the machine has.
- * Needs:   1 <= node_ranks <= ranks_per_node; before the first exchange, on all ranks.
+ * Needs:   1 <= node_ranks <= ranks_per_node; between exchanges, on all ranks.
  */
 void mics_comm_mpi_keep_apart(mics_comm *comm, int32_t node_ranks);
 

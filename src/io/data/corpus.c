@@ -448,9 +448,13 @@ uint64_t mics_corpus_hash(const mics_corpus *corpus)
     return corpus->hash;
 }
 
+typedef struct part_ref {
+    const part *part;
+} part_ref;
+
 static int by_hash(const void *a, const void *b)
 {
-    const part *x = *(part *const *)a, *y = *(part *const *)b;
+    const part *x = ((const part_ref *)a)->part, *y = ((const part_ref *)b)->part;
     return (x->hash > y->hash) - (x->hash < y->hash);
 }
 
@@ -462,20 +466,20 @@ static bool is_same(const part *a, const part *b)
 mics_status mics_corpus_find_same(const mics_corpus *corpus, const mics_corpus *other,
                                   mics_corpus_same *same_out)
 {
-    const part **all = NULL;
+    part_ref *all = NULL;
     mics_corpus_same same = {.files = 0};
     MICS_TRY(MICS_NEW(corpus->memory, corpus->count, &all));
     for (int64_t i = 0; i < corpus->count; i++)
-        all[i] = &corpus->parts[i];
-    qsort(all, (size_t)corpus->count, sizeof *all, by_hash);
+        all[i].part = &corpus->parts[i];
+    qsort(all, (size_t)corpus->count, sizeof(part_ref), by_hash);
     for (int64_t i = 0; i < (other != NULL ? other->count : corpus->count - 1); i++) {
-        const part *of = other != NULL ? &other->parts[i] : all[i + 1];
-        const part *const *found =
-            other != NULL ? bsearch(&of, all, (size_t)corpus->count, sizeof *all, by_hash)
+        const part_ref of = {other != NULL ? &other->parts[i] : all[i + 1].part};
+        const part_ref *found =
+            other != NULL ? bsearch(&of, all, (size_t)corpus->count, sizeof(part_ref), by_hash)
                           : &all[i];
-        if (found != NULL && is_same(of, *found) && same.files++ == 0) {
-            same.first = (*found)->name;
-            same.second = of->name;
+        if (found != NULL && is_same(of.part, found->part) && same.files++ == 0) {
+            same.first = found->part->name;
+            same.second = of.part->name;
         }
     }
     mics_free(corpus->memory, all);

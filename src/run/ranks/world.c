@@ -140,8 +140,6 @@ static mics_status open_mpi(run_world *world, const run_world_spec *spec)
     world->ranks_here = inner->ranks_per_node;
     world->nodes = spec->nodes > 0 ? spec->nodes : inner->ranks / inner->ranks_per_node;
     mics_status status = check_nodes(world);
-    if (status == MICS_OK && world->nodes > inner->ranks / inner->ranks_per_node)
-        mics_comm_mpi_keep_apart(inner, world->ranks / world->nodes);
     if (status == MICS_OK && spec->ranks > 0 && spec->ranks != world->ranks)
         status = mics_fail(MICS_ERR_INVALID,
                            "--ranks %d, but the MPI launcher started %d; leave --ranks out",
@@ -154,6 +152,13 @@ static mics_status open_mpi(run_world *world, const run_world_spec *spec)
         return status;
     }
     return open_rank(world, 0, inner);
+}
+
+void run_world_keep_apart(run_world *world)
+{
+    mics_comm *inner = mics_comm_count_inner(world->here[0].rank.comm);
+    if (world->mpi && world->nodes > inner->ranks / inner->ranks_per_node)
+        mics_comm_mpi_keep_apart(inner, world->ranks / world->nodes);
 }
 
 mics_status run_world_open(mics_memory *memory, const run_world_spec *spec, run_world **world_out)

@@ -74,6 +74,11 @@ int32_t run_world_node_number(const run_world *world, int32_t rank);
  */
 mics_status run_world_open(mics_memory *memory, const run_world_spec *spec, run_world **world_out);
 
+/* From now on ranks of different nodes exchange over MPI, where MPI has them, also those that
+ * spec.nodes alone sets apart on one machine.
+ * Needs:   all ranks have the same nodes, and call it between exchanges. */
+void run_world_keep_apart(run_world *world);
+
 /* Closes; NULL is allowed. */
 void run_world_close(run_world *world);
 

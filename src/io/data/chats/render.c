@@ -229,7 +229,8 @@ static size_t find_calls_end(const rendering *r, int32_t i, size_t begin)
     const mics_json_value *function = mics_json_get(call, "function");
     const char *name = mics_json_string(mics_json_get(function != NULL ? function : call, "name"));
     const slice last = {r->with.data, r->with.bytes};
-    if (name == NULL || *name == '\0' || !is_at(&r->whole, 0, (slice){last.at, begin}))
+    if (name == NULL || *name == '\0' || last.at == NULL ||
+        !is_at(&r->whole, 0, (slice){last.at, begin}))
         return 0;
     for (size_t at = begin; at < last.bytes; at++) {
         const slice end = {last.at + at, last.bytes - at};
