@@ -312,10 +312,11 @@ const char *remote_http_send(remote_http *http, const remote_request *request,
     http->response = response_out;
     const char *asked = getenv("MICS_REMOTE_SILENT_S");
     const long silent_limit_s = request->silent_s > 0 ? request->silent_s : SILENT_S;
-    const double silent_s = asked != NULL ? strtod(asked, NULL) : (double)silent_limit_s;
+    char *end = NULL;
+    const double silent_s = asked != NULL ? strtod(asked, &end) : (double)silent_limit_s;
     http->silent_us = silent_s * 1e6;
     *response_out = (remote_response){.is_silent = true}; // nothing to wait for
-    if (!(silent_s > 0))
+    if (!(silent_s > 0) || (end != NULL && *end != '\0'))
         return "MICS_REMOTE_SILENT_S must be seconds, more than 0";
     for (int attempt = 1;; attempt++) {
         const char *why = send_once(http);
