@@ -126,13 +126,14 @@ static void log_repeated(const mics_job *job)
 {
     const mics_run *run = job->run;
     const int64_t windows = job->validation_samples.windows;
+    const int64_t all = (windows + run->global_batch - 1) / run->global_batch;
     const double times = (double)run->validation_batches * (double)run->global_batch;
     if (windows > 0 && times / (double)windows >= 16.0 && is_given(run, "run.validation_batches"))
         mics_log(MICS_LOG_INFO,
                  "run.validation_batches %lld reads the %lld sequences of validation %.0f times; "
                  "%lld would read all of them",
                  (long long)run->validation_batches, (long long)windows, times / (double)windows,
-                 (long long)((windows + run->global_batch - 1) / run->global_batch));
+                 (long long)all);
 }
 
 // A schedule that is not as long as the steps that it is for.
