@@ -141,6 +141,7 @@ static void log_schedule(const mics_run *run)
 {
     const mics_lr *lr = &run->lr;
     const int64_t steps = (run->lr_end > 0 ? run->lr_end : run->steps) - run->lr_begin;
+    const int64_t end = run->lr_begin + lr->total_steps, run_end = run->lr_begin + steps;
     const double last = mics_lr_at(lr, steps);
     if (lr->warmup_steps >= steps && last < lr->peak)
         mics_log(MICS_LOG_INFO,
@@ -151,8 +152,7 @@ static void log_schedule(const mics_run *run)
         mics_log(MICS_LOG_INFO,
                  "the scheduler ends with step %lld of %lld: the last step has a learning rate of "
                  "%.3g (scheduler.params.total_num_steps)",
-                 (long long)(run->lr_begin + lr->total_steps), (long long)(run->lr_begin + steps),
-                 last);
+                 (long long)end, (long long)run_end, last);
 }
 
 // What the run takes from the one that it resumes, and what it does otherwise.
