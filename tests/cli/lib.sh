@@ -36,9 +36,9 @@ contains() { # FILE TEXT
 }
 
 # The lines of a file, but for those that are due after seconds, so on a machine that is slow or stands still, and of
-# run.json's scheduler, whose total_num_steps are fewer than those of a run that is to be stopped.
+# run.json's scheduler, which is longer or shorter than some runs.
 lines_of() { # FILE
-    grep -v '^mics: .*\(tokenizing .* s left\|verifying .*: .* of .*\|another run writes there; waits up to .*\|changed: .* -> .*\|the scheduler ends with step .*\|warning: .*: was copied from another folder.*\)$' "$1"
+    grep -v '^mics: .*\(tokenizing .* s left\|verifying .*: .* of .*\|another run writes there; waits up to .*\|changed: .* -> .*\|the scheduler ends with step .*\|the warm-up of .*\|warning: .*: was copied from another folder.*\)$' "$1"
 }
 
 one_line() { # FILE

@@ -34,7 +34,7 @@ trains() { # NAME LINE [VARIABLE=VALUE...]
     line=$2
     shift 2
     run 0 "auto-$name" env "$@" "$program" train run.json --out "auto-$name" --ranks 2 --steps 1 --set run.validation_batches=0
-    [ -s "auto-$name.err" ] && fail "auto-$name.err is not empty"
+    [ -z "$(lines_of "auto-$name.err")" ] || fail "auto-$name.err is not empty"
     contains "auto-$name.out" "$line"
 }
 
