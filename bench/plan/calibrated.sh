@@ -7,9 +7,9 @@
 # On an emulated cloud with links of RATE_MBIT. The calibration sees one node alone, while as many others as there will be
 # train for themselves. The network is not measured: its rate is the one that was asked for. What its messages cost the
 # node's CPUs, and how late they are beside computation, are those of loopback as slow as a link (`mics bench comm`, whose
-# two ranks count as two nodes). `mics bench --for` measures the rest. Then `mics train` measures, and `mics plan` predicts, zero3, mics(2),
-# mics+(2) and hpz(2) with 1 and 4 micro-steps, all of a step in flight. Ends with the median and largest error for each
-# number of nodes. Exit status 1: a median is above 10 %. Some 20 minutes of a machine that does nothing else.
+# two ranks count as two nodes). `mics bench --for` measures the rest. Then `mics train` measures, and `mics plan` predicts,
+# zero3, mics(2), mics+(2) and hpz(2) with 1 and 4 micro-steps, all of a step in flight. Ends with the median and largest
+# error for each number of nodes. Exit status 1: a median is above 10 %. Some 20 minutes of a machine that does nothing else.
 #
 #   RATE_MBIT=1000  STEPS=6  MICRO_STEPS="1 4"  MINUTES=1: of each calibration   SECONDS_EACH=15: of loopback
 #   SHARDINGS="zero3 mics(2) mics+(2) hpz(2)"

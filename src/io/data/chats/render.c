@@ -220,8 +220,9 @@ static size_t shared_closing(const rendering *r, size_t at, slice closing)
     }
 }
 
-// Calls of tools without text, of which the whole has all but the beginning (empty reasoning): where
-// the longest end of the message as the last one, in r->with, ends that stands at `begin`; 0: none.
+// Of a message that has tool calls and no text. As the last message, in r->with, it may begin with
+// empty reasoning, which the whole text leaves out. Returns where it ends in the whole text: the longest
+// suffix of r->with that the whole text has at `begin` ends there; 0: there is none with the call's name.
 static size_t find_calls_end(const rendering *r, int32_t i, size_t begin)
 {
     const mics_json_value *call =
