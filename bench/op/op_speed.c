@@ -254,7 +254,6 @@ static size_t workspace_of(const bench *b, mics_op op, mics_op_shape shape)
         return op_workspace_of(b->dtype, op, shape);
     shape.op = &op;
     shape.threads = b->at.threads;
-    shape.cpu_bf16 = b->dtype == MICS_DTYPE_BF16;
     const mics_op_cost cost = mics_op_def_get(op.kind)->cost(&shape);
     const int64_t floats = cost.workspace_backward > cost.workspace_forward
                                ? cost.workspace_backward
@@ -277,6 +276,7 @@ static void set_workspace(bench *b)
                                  .heads = op_heads(b->H, b->C / b->H),
                                  .rotary = &rotary,
                                  .vocab = b->V,
+                                 .cpu_bf16 = b->on_cpu && b->dtype == MICS_DTYPE_BF16,
                                  .accelerator_bytes =
                                      b->on_cpu ? 0 : (int32_t)mics_dtype_bytes(b->dtype),
                                  .library = b->library};
