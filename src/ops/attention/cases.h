@@ -4,6 +4,7 @@
 // the plain one with all scores.
 #pragma once
 
+#include "ops/attention/pairs.h"
 #include "ops/common/cases.h"
 #include "ops/common/cases_masks.h"
 #include <assert.h>
@@ -123,11 +124,14 @@ static inline attention_at attention_of(const mics_case_values *v, int64_t head)
     return (attention_at){head / H / T, head % H, head / H % T};
 }
 
-// On a GPU: what remains of exponentials, products and their rounding to the type between two.
+// On a GPU: what remains of exponentials, products and their rounding to the type between two. On a
+// CPU probabilities, and gradients of scores, are rounded where bf16 is multiplied in pairs.
 static inline double attention_tolerance(const mics_case_values *v, double doubt)
 {
+    const bool pairs =
+        v->dtype == MICS_DTYPE_BF16 && mics_attention_pairs_for(v->of->op.heads.dim) != NULL;
     if (!v->gpu)
-        return MICS_CASE_TOLERANCE;
+        return MICS_CASE_TOLERANCE + (pairs ? mics_case_unit(v->dtype) : 0);
     return 1e-6 * doubt + (v->dtype == MICS_DTYPE_FP32 ? 0 : 2 * mics_case_unit(v->dtype));
 }
 
@@ -193,7 +197,7 @@ static inline void attention_backward(mics_case_values *v)
     // In bf16 on the CPU the output that delta is made of was rounded.
     v->din[0].tolerance =
         v->gpu ? 2 * v->out.tolerance
-               : MICS_CASE_TOLERANCE + (v->dtype == MICS_DTYPE_BF16 ? mics_case_unit(v->dtype) : 0);
+               : v->out.tolerance + (v->dtype == MICS_DTYPE_BF16 ? mics_case_unit(v->dtype) : 0);
 }
 
 // ---- shapes ----

@@ -12,19 +12,22 @@
 // One thread's tiles. Scores are kept transposed, (keys, queries), so that maxima and sums over
 // keys run down whole vectors of queries.
 typedef struct forward_space {
-    float *q_WT;    // (W, TILE), scaled by 1/sqrt(D)
-    float *v_TW;    // (TILE, W)
+    const mics_attention_pairs *pairs; // NULL: products are in fp32
+    float scale;                       // of the scores: 1/sqrt(D), or 1 where queries have it
+    float *q_WT;    // (W, TILE), scaled by 1/sqrt(D); or its pairs, which are not
+    float *v_TW;    // (TILE, W), or its pairs
     float *y_TW;    // (TILE, W), not yet divided by the sum
-    float *s_TT;    // (TILE keys, TILE queries): scores, then their exponentials
+    float *s_TT;    // (TILE keys, TILE queries): scores, then exponentials
     float *maximum; // (TILE): running maximum of each query
     float *sum;     // (TILE): running sum of e^(score - maximum)
     float *rescale; // (TILE): e^(old maximum - new maximum)
 } forward_space;
 
-static forward_space forward_space_at(float *workspace, int64_t D)
+static forward_space forward_space_at(float *workspace, const extent *e)
 {
-    const int64_t W = whole_vectors(D);
-    forward_space s;
+    const int64_t W = whole_vectors(e->D);
+    forward_space s = {.pairs = pairs_for(e)};
+    s.scale = s.pairs != NULL ? 1.0F / sqrtf((float)e->D) : 1.0F;
     s.q_WT = workspace;
     s.v_TW = s.q_WT + W * TILE;
     s.y_TW = s.v_TW + TILE * W;
@@ -96,13 +99,14 @@ static const float LOWEST = -3e38F;
 // Scores to exponentials, with the running maximum and sum brought up to date.
 static void softmax_step(const forward_space *s, int64_t keys, int64_t columns, bool diagonal)
 {
+    const float scale = s->scale;
     float highest[TILE];
     memcpy(highest, s->maximum, sizeof highest);
     for (int64_t k = 0; k < keys; ++k) {
         const float *s_T = s->s_TT + k * TILE;
 #pragma omp simd
         for (int64_t q = first_column(k, diagonal); q < columns; ++q)
-            highest[q] = s_T[q] > highest[q] ? s_T[q] : highest[q];
+            highest[q] = s_T[q] * scale > highest[q] ? s_T[q] * scale : highest[q];
     }
 #pragma omp simd
     for (int64_t q = 0; q < columns; ++q) {
@@ -114,7 +118,7 @@ static void softmax_step(const forward_space *s, int64_t keys, int64_t columns, 
         float *s_T = s->s_TT + k * TILE;
 #pragma omp simd
         for (int64_t q = first_column(k, diagonal); q < columns; ++q) {
-            float e = mics_exp(s_T[q] - highest[q]);
+            float e = mics_exp(s_T[q] * scale - highest[q]);
             s_T[q] = e;
             s->sum[q] += e;
         }
@@ -174,26 +178,52 @@ static tile key_tile(const forward_space *s, const mics_elem *keys_TD, int64_t r
     return (tile){s->v_TW, W, 1};
 }
 
+// Scores of a tile, which the pointers at its first query and key begin.
+static void score(const forward_space *s, const mics_elem *keys_TD, const extent *e, int64_t keys,
+                  int64_t columns, triangle part)
+{
+    if (s->pairs != NULL)
+        s->pairs->product(s->s_TT, TILE, rows_of(keys_TD, e->row), as_pairs(s->q_WT), TILE, keys,
+                          columns, e->D, false, part);
+    else
+        MICS_ISA_OP(tile_product)
+    (s->s_TT, TILE, key_tile(s, keys_TD, e->row, keys, e->D), s->q_WT, TILE, keys, columns, e->D,
+     false, part);
+}
+
+// y (+)= their exponentials times the values.
+static void add_values(const forward_space *s, const mics_elem *values_TD, const extent *e,
+                       int64_t queries, int64_t keys, bool add, triangle part)
+{
+    const int64_t W = whole_vectors(e->D);
+    if (s->pairs != NULL) {
+        s->pairs->round_down(s->s_TT, keys);
+        s->pairs->down(as_pairs(s->v_TW), W, values_TD, e->row, keys, e->D);
+        s->pairs->product(s->y_TW, W, turned(s->s_TT), as_pairs(s->v_TW), W, queries, W, keys, add,
+                          part);
+        return;
+    }
+    const tile p = {s->s_TT, 1, TILE};
+    pack(s->v_TW, W, values_TD, e->row, keys, e->D);
+    MICS_ISA_OP(tile_product)(s->y_TW, W, p, s->v_TW, W, queries, W, keys, add, part);
+}
+
 // One tile of keys.
 static void forward_pair(const forward_space *s, const forward_head *head, const extent *e,
                          int64_t first, int64_t key, bool begins)
 {
-    const int64_t D = e->D, row = e->row, W = whole_vectors(D);
     const int64_t queries = minimum(TILE, e->T - first), columns = whole_vectors(queries);
     const int64_t keys = minimum(TILE, e->T - key);
     const bool diagonal = is_diagonal(e, first, key);
-    const tile k = key_tile(s, head->k + key * row, row, keys, D), p = {s->s_TT, 1, TILE};
-    MICS_ISA_OP(tile_product)
-    (s->s_TT, TILE, k, s->q_WT, TILE, keys, columns, D, false, diagonal ? RESULT_UPPER : WHOLE);
+    score(s, head->k + key * e->row, e, keys, columns, diagonal ? RESULT_UPPER : WHOLE);
     hide_keys(s->s_TT, e, head->segments, first, key);
     softmax_step(s, keys, columns, diagonal);
     if (head->drops)
         drop_keys(s, &head->mask, first, columns, key, keys, diagonal);
-    pack(s->v_TW, W, head->v + key * row, row, keys, D);
     if (!begins)
-        scale_rows(s->y_TW, s->rescale, queries, W);
-    MICS_ISA_OP(tile_product)
-    (s->y_TW, W, p, s->v_TW, W, queries, W, keys, !begins, diagonal ? FACTOR_LOWER : WHOLE);
+        scale_rows(s->y_TW, s->rescale, queries, whole_vectors(e->D));
+    add_values(s, head->v + key * e->row, e, queries, keys, !begins,
+               diagonal ? FACTOR_LOWER : WHOLE);
 }
 
 static void forward_tile(const forward_space *s, const forward_head *head, const extent *e,
@@ -202,8 +232,12 @@ static void forward_tile(const forward_space *s, const forward_head *head, const
     const int64_t D = e->D, row = e->row, W = whole_vectors(D);
     const int64_t queries = minimum(TILE, e->T - first);
     const tile_range range = key_tiles(e, head->segments, first);
-    pack(s->y_TW, W, head->q + first * row, row, queries, D); // y's place is still free
-    MICS_ISA_OP(tile_transpose)(s->q_WT, s->y_TW, W, queries, 1.0F / sqrtf((float)D));
+    if (s->pairs != NULL) {
+        s->pairs->across(as_pairs(s->q_WT), head->q + first * row, row, queries, D);
+    } else {
+        pack(s->y_TW, W, head->q + first * row, row, queries, D); // y's place is still free
+        MICS_ISA_OP(tile_transpose)(s->q_WT, s->y_TW, W, queries, 1.0F / sqrtf((float)D));
+    }
     for (int64_t q = 0; q < TILE; ++q) {
         s->maximum[q] = LOWEST;
         s->sum[q] = 0;
@@ -254,7 +288,7 @@ static void forward(const mics_op_call *call)
     for (int64_t task = 0; task < tasks; ++task) {
         const int64_t at = tiles - 1 - task % tiles, head = task / tiles;
         float *own = workspace + mics_op_thread() * space_floats;
-        const forward_space space = forward_space_at(own, e.D);
+        const forward_space space = forward_space_at(own, &e);
         const forward_head of = forward_head_of(call, &e, head / e.H, head % e.H);
         forward_tile(&space, &of, &e, at * TILE);
     }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "ops/attention/def.h"
+#include "ops/attention/pairs.h"
 #include "ops/attention/tile.h"
 #include "ops/common/mask.h"
 #include "ops/common/threads.h"
@@ -140,6 +141,32 @@ static inline bool is_diagonal(const extent *e, int64_t first, int64_t key)
 
 /* mics_op_kernels.backward, in cpu_backward.c. */
 void MICS_OP(attention_backward)(const mics_op_call *call);
+
+// ---- pairs ----
+
+// NULL: products are in fp32. Pairs want tiles in whole vectors of 16.
+static inline const mics_attention_pairs *pairs_for(const extent *e)
+{
+    return MICS_ELEM_FP32 || MICS_LANES != 16 ? NULL : mics_attention_pairs_for(e->D);
+}
+
+// A tile's place, where it holds pairs.
+static inline uint32_t *as_pairs(float *place)
+{
+    return (uint32_t *)(void *)place;
+}
+
+// Rows of bf16 numbers where they lie, paired along D.
+static inline mics_paired rows_of(const mics_elem *rows, int64_t stride)
+{
+    return (mics_paired){rows, stride, 2};
+}
+
+// The transpose of pairs (rows / 2, TILE) that lie down the rows.
+static inline mics_paired turned(const float *pairs_TT)
+{
+    return (mics_paired){pairs_TT, 2, 2 * TILE};
+}
 
 // ---- rows ----
 

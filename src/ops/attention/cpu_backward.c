@@ -8,18 +8,19 @@
 
 // One thread's tiles. Scores lie as (queries, keys): keys are packed once, queries pass by.
 typedef struct backward_space {
-    float *k_WT, *v_WT;           // (W, TILE), transposed
-    float *k_TW, *q_TW, *dy_TW;   // (TILE, W)
-    float *dk_TW, *dv_TW, *dq_TW; // (TILE, W): sums over the queries that pass by; dq of one pass
-    float *p_TT, *ds_TT;          // (TILE queries, TILE keys)
-    float *delta;                 // (TILE): dy . y of each query
-    float *dq_sums;               // of bf16: (shared, T, W), so that dq is rounded once
+    const mics_attention_pairs *pairs; // NULL: products are in fp32
+    float *k_WT, *v_WT;                // (W, TILE), transposed; or their pairs
+    float *k_TW, *q_TW, *dy_TW;        // (TILE, W), or their pairs
+    float *dk_TW, *dv_TW, *dq_TW;      // (TILE, W): sums over queries that pass by; dq of one pass
+    float *p_TT, *ds_TT;               // (TILE queries, TILE keys)
+    float *delta;                      // (TILE): dy . y of each query
+    float *dq_sums;                    // of bf16: (shared, T, W), so that dq is rounded once
 } backward_space;
 
-static backward_space backward_space_at(float *workspace, int64_t D)
+static backward_space backward_space_at(float *workspace, const extent *e)
 {
-    const int64_t W = whole_vectors(D);
-    backward_space s;
+    const int64_t W = whole_vectors(e->D);
+    backward_space s = {.pairs = pairs_for(e)};
     s.k_WT = workspace;
     s.v_WT = s.k_WT + W * TILE;
     s.k_TW = s.v_WT + W * TILE;
@@ -187,61 +188,127 @@ static void row_dots(float *dots_T, const mics_elem *a, const mics_elem *b, int6
     }
 }
 
+// A tile of queries against one of keys.
+typedef struct tile_pair {
+    const mics_elem *q, *dy; // the first query's
+    int64_t queries, keys;
+    bool diagonal, add; // to dk and dv
+} tile_pair;
+
+// Scores, and dy v^T, by dot products of pairs; then, once they are P and dS, what follows from them.
+static void score_pairs(const backward_space *s, const tile_pair *of, const extent *e)
+{
+    const mics_attention_pairs *pairs = s->pairs;
+    const int64_t columns = whole_vectors(of->keys);
+    const triangle part = of->diagonal ? RESULT_LOWER : WHOLE;
+    pairs->product(s->p_TT, TILE, rows_of(of->q, e->row), as_pairs(s->k_WT), TILE, of->queries,
+                   columns, e->D, false, part);
+    pairs->product(s->ds_TT, TILE, rows_of(of->dy, e->C), as_pairs(s->v_WT), TILE, of->queries,
+                   columns, e->D, false, part);
+}
+
+static void differentiate_pairs(const backward_space *s, const tile_pair *of, const extent *e)
+{
+    const mics_attention_pairs *pairs = s->pairs;
+    const int64_t W = whole_vectors(e->D), queries = of->queries, keys = of->keys;
+    float *rounded = s->p_TT + TILE * TILE / 2; // free, once P is of pairs
+    pairs->down(as_pairs(s->q_TW), W, of->q, e->row, queries, e->D);
+    pairs->down(as_pairs(s->dy_TW), W, of->dy, e->C, queries, e->D);
+    pairs->round_down(s->p_TT, queries);
+    pairs->round_rows(rounded, s->ds_TT, queries);
+    pairs->round_down(s->ds_TT, queries);
+    const triangle part = of->diagonal ? FACTOR_UPPER : WHOLE;
+    pairs->product(s->dv_TW, W, turned(s->p_TT), as_pairs(s->dy_TW), W, keys, W, queries, of->add,
+                   part);
+    pairs->product(s->dk_TW, W, turned(s->ds_TT), as_pairs(s->q_TW), W, keys, W, queries, of->add,
+                   part);
+    pairs->product(s->dq_TW, W, (mics_paired){rounded, TILE, 2}, as_pairs(s->k_TW), W, queries, W,
+                   keys, false, of->diagonal ? FACTOR_LOWER : WHOLE);
+}
+
+// The same in fp32.
+static void score_floats(const backward_space *s, const tile_pair *of, const extent *e)
+{
+    const int64_t W = whole_vectors(e->D), columns = whole_vectors(of->keys);
+    const tile q = {s->q_TW, W, 1}, dy = {s->dy_TW, W, 1};
+    const triangle part = of->diagonal ? RESULT_LOWER : WHOLE;
+    pack(s->q_TW, W, of->q, e->row, of->queries, e->D);
+    pack(s->dy_TW, W, of->dy, e->C, of->queries, e->D);
+    MICS_ISA_OP(tile_product)
+    (s->p_TT, TILE, q, s->k_WT, TILE, of->queries, columns, e->D, false, part);
+    MICS_ISA_OP(tile_product)
+    (s->ds_TT, TILE, dy, s->v_WT, TILE, of->queries, columns, e->D, false, part);
+}
+
+static void differentiate_floats(const backward_space *s, const tile_pair *of, const extent *e)
+{
+    const int64_t W = whole_vectors(e->D), queries = of->queries, keys = of->keys;
+    const tile p_turned = {s->p_TT, 1, TILE}, ds_turned = {s->ds_TT, 1, TILE},
+               ds = {s->ds_TT, TILE, 1};
+    const triangle part = of->diagonal ? FACTOR_UPPER : WHOLE;
+    MICS_ISA_OP(tile_product)(s->dv_TW, W, p_turned, s->dy_TW, W, keys, W, queries, of->add, part);
+    MICS_ISA_OP(tile_product)(s->dk_TW, W, ds_turned, s->q_TW, W, keys, W, queries, of->add, part);
+    MICS_ISA_OP(tile_product)
+    (s->dq_TW, W, ds, s->k_TW, W, queries, W, keys, false, of->diagonal ? FACTOR_LOWER : WHOLE);
+}
+
 // The queries from row `first` on, of head number `h` of the group, against the keys from row `key`
 // on, which are packed. `add`: to dk and dv.
 static void backward_pair(const backward_space *s, const backward_group *group, const extent *e,
                           int64_t h, int64_t first, int64_t key, bool add)
 {
-    const int64_t D = e->D, C = e->C, row = e->row, W = whole_vectors(D);
+    const int64_t D = e->D, C = e->C;
     const mics_elem *dy_T = group->dy + first * C + h * D, *y_T = group->y + first * C + h * D;
-    const int64_t queries = minimum(TILE, e->T - first), keys = minimum(TILE, e->T - key);
-    const int64_t columns = whole_vectors(keys);
-    const bool diagonal = is_diagonal(e, first, key);
     const int32_t *segments =
         is_one_segment(e, group->segments, first, key) ? NULL : group->segments;
     mics_mask mask = group->mask;
     mask.number += (uint32_t)h;
-    const scores seen = {.queries = queries,
-                         .keys = keys,
-                         .columns = columns,
+    const tile_pair of = {.q = group->q + first * e->row + h * D,
+                          .dy = dy_T,
+                          .queries = minimum(TILE, e->T - first),
+                          .keys = minimum(TILE, e->T - key),
+                          .diagonal = is_diagonal(e, first, key),
+                          .add = add};
+    const scores seen = {.queries = of.queries,
+                         .keys = of.keys,
+                         .columns = whole_vectors(of.keys),
                          .first = first,
                          .key = key,
-                         .diagonal = diagonal,
+                         .diagonal = of.diagonal,
                          .of_queries = segments == NULL ? NULL : segments + first,
                          .of_keys = segments == NULL ? NULL : segments + key,
                          .mask = group->drops ? &mask : NULL};
-    pack(s->q_TW, W, group->q + first * row + h * D, row, queries, D);
-    pack(s->dy_TW, W, dy_T, C, queries, D);
-    row_dots(s->delta, dy_T, y_T, C, queries, D);
-    const tile q = {s->q_TW, W, 1}, dy = {s->dy_TW, W, 1};
-    MICS_ISA_OP(tile_product)
-    (s->p_TT, TILE, q, s->k_WT, TILE, queries, columns, D, false, diagonal ? RESULT_LOWER : WHOLE);
-    MICS_ISA_OP(tile_product)
-    (s->ds_TT, TILE, dy, s->v_WT, TILE, queries, columns, D, false,
-     diagonal ? RESULT_LOWER : WHOLE);
+    (s->pairs != NULL ? score_pairs : score_floats)(s, &of, e);
+    row_dots(s->delta, dy_T, y_T, C, of.queries, D);
     softmax_backward(s, &seen, group->lse + first * e->H + h, e);
-    const tile p_turned = {s->p_TT, 1, TILE}, ds_turned = {s->ds_TT, 1, TILE};
-    const tile ds = {s->ds_TT, TILE, 1};
-    MICS_ISA_OP(tile_product)
-    (s->dv_TW, W, p_turned, s->dy_TW, W, keys, W, queries, add, diagonal ? FACTOR_UPPER : WHOLE);
-    MICS_ISA_OP(tile_product)
-    (s->dk_TW, W, ds_turned, s->q_TW, W, keys, W, queries, add, diagonal ? FACTOR_UPPER : WHOLE);
-    MICS_ISA_OP(tile_product)
-    (s->dq_TW, W, ds, s->k_TW, W, queries, W, keys, false, diagonal ? FACTOR_LOWER : WHOLE);
+    (s->pairs != NULL ? differentiate_pairs : differentiate_floats)(s, &of, e);
     add_queries(s, group, e, h, first, key);
+}
+
+// Keys and values that queries pass by.
+static void pack_keys(const backward_space *s, const mics_elem *k, const mics_elem *v,
+                      const extent *e, int64_t keys)
+{
+    const int64_t D = e->D, row = e->row, W = whole_vectors(D);
+    if (s->pairs != NULL) {
+        s->pairs->across(as_pairs(s->v_WT), v, row, keys, D);
+        s->pairs->across(as_pairs(s->k_WT), k, row, keys, D);
+        s->pairs->down(as_pairs(s->k_TW), W, k, row, keys, D);
+        return;
+    }
+    pack(s->dq_TW, W, v, row, keys, D); // dq's place is still free
+    MICS_ISA_OP(tile_transpose)(s->v_WT, s->dq_TW, W, keys, 1.0F);
+    pack(s->k_TW, W, k, row, keys, D);
+    MICS_ISA_OP(tile_transpose)(s->k_WT, s->k_TW, W, keys, 1.0F);
 }
 
 static void backward_one_group(const backward_space *s, const backward_group *group,
                                const extent *e)
 {
-    const int64_t D = e->D, row = e->row, W = whole_vectors(D);
+    const int64_t D = e->D, row = e->row;
     for (int64_t key = 0; key < e->T; key += TILE) {
         const int64_t keys = minimum(TILE, e->T - key);
-        const mics_elem *k = group->k + key * row, *v = group->v + key * row;
-        pack(s->dq_TW, W, v, row, keys, D); // dq's place is still free
-        MICS_ISA_OP(tile_transpose)(s->v_WT, s->dq_TW, W, keys, 1.0F);
-        pack(s->k_TW, W, k, row, keys, D);
-        MICS_ISA_OP(tile_transpose)(s->k_WT, s->k_TW, W, keys, 1.0F);
+        pack_keys(s, group->k + key * row, group->v + key * row, e, keys);
         const tile_range range = query_tiles(e, group->segments, key);
         for (int64_t h = 0; h < e->shared; ++h)
             for (int64_t first = range.begin; first < range.end; first += TILE)
@@ -287,7 +354,7 @@ void MICS_OP(attention_backward)(const mics_op_call *call)
 #pragma omp parallel for num_threads(threads) schedule(dynamic)
     for (int64_t task = 0; task < tasks; ++task) {
         float *own = workspace + mics_op_thread() * space_floats;
-        const backward_space space = backward_space_at(own, e.D);
+        const backward_space space = backward_space_at(own, &e);
         const backward_group group = backward_group_of(call, &e, task / groups, task % groups);
         backward_one_group(&space, &group, &e);
     }

@@ -5,24 +5,13 @@
 #pragma once
 
 #include "ops/attention/def.h"
+#include "ops/attention/triangle.h"
 #include "ops/common/kernels_isa.h"
 
 typedef struct tile {
     const float *data;
     int64_t row, column; // strides
 } tile;
-
-// What of a product on the diagonal is not needed, because its scores are hidden.
-typedef enum triangle {
-    WHOLE,        // nothing
-    RESULT_LOWER, // the result above its diagonal
-    RESULT_UPPER, // the result below its diagonal
-    FACTOR_LOWER, // A is 0 above its diagonal
-    FACTOR_UPPER  // A is 0 below its diagonal
-} triangle;
-
-// The diagonal tile is computed in strips of so many rows; what each saves is whole vectors.
-enum { STRIP = 16 };
 
 /* c (M, N) (+)= A (M, K) b (K, N) by the calling thread, without the parts that `part` names. */
 void MICS_ISA_OP(tile_product)(float *c, int64_t ldc, tile a, const float *b, int64_t ldb,

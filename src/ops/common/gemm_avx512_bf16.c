@@ -12,25 +12,17 @@
 //
 // Each element of C is summed in one order, whatever the number of threads. Denormals count as 0.
 #include "ops/common/gemm_packed.h"
+#include "ops/common/pairs_avx512.h"
 #include "ops/gemm/def.h"
-#include <immintrin.h>
 #include <string.h>
-
-#define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16")))
-#define INLINE static inline __attribute__((always_inline)) TARGET
-#define UNROLL _Pragma("GCC unroll 16")
 
 enum {
     TILE_ROWS = MICS_GEMM_TILE_ROWS,
     COLUMNS = MICS_GEMM_TILE_COLUMNS, // of a panel
-    LANES = 16,
     VECTORS = COLUMNS / LANES,
     TASK_TILES = 16, // rows of a task, in tiles: with a panel of B they fit the L2 cache
     TASK_PANELS = 4, // and its panels
 };
-
-typedef uint32_t pair; // of bf16 numbers
-typedef int32_t pair_anywhere __attribute__((aligned(2), may_alias));
 
 // A GEMM, and the block of it that is at hand.
 typedef struct work {
@@ -43,24 +35,6 @@ typedef struct work {
 
 // ---- packing ----
 
-INLINE __m512i load_row(const uint16_t *row, int64_t columns)
-{
-    const __mmask32 seen = columns >= 32 ? 0xffffffffU : ((1U << columns) - 1);
-    return _mm512_maskz_loadu_epi16(seen, row);
-}
-
-// Pairs of 32 columns of two rows; beyond the last row or column, 0.
-INLINE void interleave(pair *to, const uint16_t *row, int64_t next, bool has_next, int64_t columns)
-{
-    const __m512i a = load_row(row, columns);
-    const __m512i b = has_next ? load_row(row + next, columns) : _mm512_setzero_si512();
-    const __m512i low = _mm512_unpacklo_epi16(a, b), high = _mm512_unpackhi_epi16(a, b);
-    const __m512i first = _mm512_set_epi64(11, 10, 3, 2, 9, 8, 1, 0);
-    const __m512i second = _mm512_set_epi64(15, 14, 7, 6, 13, 12, 5, 4);
-    _mm512_storeu_si512(to, _mm512_permutex2var_epi64(low, first, high));
-    _mm512_storeu_si512(to + LANES, _mm512_permutex2var_epi64(low, second, high));
-}
-
 // A panel of B as it is stored: (depth, columns).
 TARGET static void pack_panel(pair *to, const uint16_t *from, int64_t stride, int64_t depth,
                               int64_t columns)
@@ -70,57 +44,14 @@ TARGET static void pack_panel(pair *to, const uint16_t *from, int64_t stride, in
             interleave(to + n, from + k * stride + n, stride, k + 1 < depth, columns - n);
 }
 
-// 16 x 16 pairs, transposed in registers.
-INLINE void transpose(__m512i r[LANES])
-{
-    __m512i t[LANES];
-    UNROLL
-    for (int i = 0; i < LANES; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
-    }
-    UNROLL
-    for (int i = 0; i < LANES; i += 4) {
-        r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    UNROLL
-    for (int i = 0; i < 4; ++i) {
-        const __m512i a = r[i], b = r[i + 4], c = r[i + 8], d = r[i + 12];
-        const __m512i ab_even = _mm512_shuffle_i32x4(a, b, 0x88);
-        const __m512i ab_odd = _mm512_shuffle_i32x4(a, b, 0xdd);
-        const __m512i cd_even = _mm512_shuffle_i32x4(c, d, 0x88);
-        const __m512i cd_odd = _mm512_shuffle_i32x4(c, d, 0xdd);
-        t[i] = _mm512_shuffle_i32x4(ab_even, cd_even, 0x88);
-        t[i + 8] = _mm512_shuffle_i32x4(ab_even, cd_even, 0xdd);
-        t[i + 4] = _mm512_shuffle_i32x4(ab_odd, cd_odd, 0x88);
-        t[i + 12] = _mm512_shuffle_i32x4(ab_odd, cd_odd, 0xdd);
-    }
-    UNROLL
-    for (int i = 0; i < LANES; ++i)
-        r[i] = t[i];
-}
-
 // A panel of B as it is stored transposed: (columns, depth).
 TARGET static void pack_transposed(pair *to, const uint16_t *from, int64_t stride, int64_t depth,
                                    int64_t columns)
 {
     for (int64_t n = 0; n < columns; n += LANES)
-        for (int64_t k = 0; k < depth; k += 2 * LANES) {
-            __m512i r[LANES];
-            UNROLL
-            for (int i = 0; i < LANES; ++i)
-                r[i] = n + i < columns ? load_row(from + (n + i) * stride + k, depth - k)
-                                       : _mm512_setzero_si512();
-            transpose(r);
-            const int64_t pairs = (depth - k + 1) / 2;
-            UNROLL
-            for (int i = 0; i < LANES; ++i)
-                if (i < pairs)
-                    _mm512_storeu_si512(to + (k / 2 + i) * COLUMNS + n, r[i]);
-        }
+        for (int64_t k = 0; k < depth; k += 2 * LANES)
+            turn(to + k / 2 * COLUMNS + n, COLUMNS, from + n * stride + k, stride, columns - n,
+                 depth - k);
 }
 
 // Some panels of A, stored (depth, rows): the pairs of a row of panels are made side by side, and
