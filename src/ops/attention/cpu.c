@@ -12,7 +12,7 @@
 // One thread's tiles. Scores are kept transposed, (keys, queries), so that maxima and sums over
 // keys run down whole vectors of queries.
 typedef struct forward_space {
-    const mics_attention_pairs *pairs; // NULL: products are in fp32
+    const mics_attention_pairs *pairs; // NULL: multiplies in fp32
     float scale;                       // of the scores: 1/sqrt(D), or 1 where queries have it
     float *q_WT;    // (W, TILE), scaled by 1/sqrt(D); or its pairs, which are not
     float *v_TW;    // (TILE, W), or its pairs
@@ -178,17 +178,17 @@ static tile key_tile(const forward_space *s, const mics_elem *keys_TD, int64_t r
     return (tile){s->v_TW, W, 1};
 }
 
-// Scores of a tile, which the pointers at its first query and key begin.
+// Scores of a tile, whose keys begin at the pointer.
 static void score(const forward_space *s, const mics_elem *keys_TD, const extent *e, int64_t keys,
                   int64_t columns, triangle part)
 {
-    if (s->pairs != NULL)
-        s->pairs->product(s->s_TT, TILE, rows_of(keys_TD, e->row), as_pairs(s->q_WT), TILE, keys,
-                          columns, e->D, false, part);
-    else
-        MICS_ISA_OP(tile_product)
-    (s->s_TT, TILE, key_tile(s, keys_TD, e->row, keys, e->D), s->q_WT, TILE, keys, columns, e->D,
-     false, part);
+    if (s->pairs != NULL) {
+        s->pairs->multiply(s->s_TT, TILE, rows_of(keys_TD, e->row), as_pairs(s->q_WT), TILE, keys,
+                           columns, e->D, false, part);
+        return;
+    }
+    const tile k = key_tile(s, keys_TD, e->row, keys, e->D);
+    MICS_ISA_OP(tile_multiply)(s->s_TT, TILE, k, s->q_WT, TILE, keys, columns, e->D, false, part);
 }
 
 // y (+)= their exponentials times the values.
@@ -199,13 +199,13 @@ static void add_values(const forward_space *s, const mics_elem *values_TD, const
     if (s->pairs != NULL) {
         s->pairs->round_down(s->s_TT, keys);
         s->pairs->down(as_pairs(s->v_TW), W, values_TD, e->row, keys, e->D);
-        s->pairs->product(s->y_TW, W, turned(s->s_TT), as_pairs(s->v_TW), W, queries, W, keys, add,
-                          part);
+        s->pairs->multiply(s->y_TW, W, turned(s->s_TT), as_pairs(s->v_TW), W, queries, W, keys, add,
+                           part);
         return;
     }
     const tile p = {s->s_TT, 1, TILE};
     pack(s->v_TW, W, values_TD, e->row, keys, e->D);
-    MICS_ISA_OP(tile_product)(s->y_TW, W, p, s->v_TW, W, queries, W, keys, add, part);
+    MICS_ISA_OP(tile_multiply)(s->y_TW, W, p, s->v_TW, W, queries, W, keys, add, part);
 }
 
 // One tile of keys.

@@ -144,7 +144,7 @@ void MICS_OP(attention_backward)(const mics_op_call *call);
 
 // ---- pairs ----
 
-// NULL: products are in fp32. Pairs want tiles in whole vectors of 16.
+// NULL: multiplies in fp32. Pairs want tiles in whole vectors of 16.
 static inline const mics_attention_pairs *pairs_for(const extent *e)
 {
     return MICS_ELEM_FP32 || MICS_LANES != 16 ? NULL : mics_attention_pairs_for(e->D);

@@ -8,7 +8,7 @@
 
 // One thread's tiles. Scores lie as (queries, keys): keys are packed once, queries pass by.
 typedef struct backward_space {
-    const mics_attention_pairs *pairs; // NULL: products are in fp32
+    const mics_attention_pairs *pairs; // NULL: multiplies in fp32
     float *k_WT, *v_WT;                // (W, TILE), transposed; or their pairs
     float *k_TW, *q_TW, *dy_TW;        // (TILE, W), or their pairs
     float *dk_TW, *dv_TW, *dq_TW;      // (TILE, W): sums over queries that pass by; dq of one pass
@@ -195,16 +195,16 @@ typedef struct tile_pair {
     bool diagonal, add; // to dk and dv
 } tile_pair;
 
-// Scores, and dy v^T, by dot products of pairs; then, once they are P and dS, what follows from them.
+// Scores, and dy v^T, by dots of pairs; then, once they are P and dS, what follows from them.
 static void score_pairs(const backward_space *s, const tile_pair *of, const extent *e)
 {
     const mics_attention_pairs *pairs = s->pairs;
     const int64_t columns = whole_vectors(of->keys);
     const triangle part = of->diagonal ? RESULT_LOWER : WHOLE;
-    pairs->product(s->p_TT, TILE, rows_of(of->q, e->row), as_pairs(s->k_WT), TILE, of->queries,
-                   columns, e->D, false, part);
-    pairs->product(s->ds_TT, TILE, rows_of(of->dy, e->C), as_pairs(s->v_WT), TILE, of->queries,
-                   columns, e->D, false, part);
+    pairs->multiply(s->p_TT, TILE, rows_of(of->q, e->row), as_pairs(s->k_WT), TILE, of->queries,
+                    columns, e->D, false, part);
+    pairs->multiply(s->ds_TT, TILE, rows_of(of->dy, e->C), as_pairs(s->v_WT), TILE, of->queries,
+                    columns, e->D, false, part);
 }
 
 static void differentiate_pairs(const backward_space *s, const tile_pair *of, const extent *e)
@@ -218,12 +218,12 @@ static void differentiate_pairs(const backward_space *s, const tile_pair *of, co
     pairs->round_rows(rounded, s->ds_TT, queries);
     pairs->round_down(s->ds_TT, queries);
     const triangle part = of->diagonal ? FACTOR_UPPER : WHOLE;
-    pairs->product(s->dv_TW, W, turned(s->p_TT), as_pairs(s->dy_TW), W, keys, W, queries, of->add,
-                   part);
-    pairs->product(s->dk_TW, W, turned(s->ds_TT), as_pairs(s->q_TW), W, keys, W, queries, of->add,
-                   part);
-    pairs->product(s->dq_TW, W, (mics_paired){rounded, TILE, 2}, as_pairs(s->k_TW), W, queries, W,
-                   keys, false, of->diagonal ? FACTOR_LOWER : WHOLE);
+    pairs->multiply(s->dv_TW, W, turned(s->p_TT), as_pairs(s->dy_TW), W, keys, W, queries, of->add,
+                    part);
+    pairs->multiply(s->dk_TW, W, turned(s->ds_TT), as_pairs(s->q_TW), W, keys, W, queries, of->add,
+                    part);
+    pairs->multiply(s->dq_TW, W, (mics_paired){rounded, TILE, 2}, as_pairs(s->k_TW), W, queries, W,
+                    keys, false, of->diagonal ? FACTOR_LOWER : WHOLE);
 }
 
 // The same in fp32.
@@ -234,9 +234,9 @@ static void score_floats(const backward_space *s, const tile_pair *of, const ext
     const triangle part = of->diagonal ? RESULT_LOWER : WHOLE;
     pack(s->q_TW, W, of->q, e->row, of->queries, e->D);
     pack(s->dy_TW, W, of->dy, e->C, of->queries, e->D);
-    MICS_ISA_OP(tile_product)
+    MICS_ISA_OP(tile_multiply)
     (s->p_TT, TILE, q, s->k_WT, TILE, of->queries, columns, e->D, false, part);
-    MICS_ISA_OP(tile_product)
+    MICS_ISA_OP(tile_multiply)
     (s->ds_TT, TILE, dy, s->v_WT, TILE, of->queries, columns, e->D, false, part);
 }
 
@@ -246,9 +246,9 @@ static void differentiate_floats(const backward_space *s, const tile_pair *of, c
     const tile p_turned = {s->p_TT, 1, TILE}, ds_turned = {s->ds_TT, 1, TILE},
                ds = {s->ds_TT, TILE, 1};
     const triangle part = of->diagonal ? FACTOR_UPPER : WHOLE;
-    MICS_ISA_OP(tile_product)(s->dv_TW, W, p_turned, s->dy_TW, W, keys, W, queries, of->add, part);
-    MICS_ISA_OP(tile_product)(s->dk_TW, W, ds_turned, s->q_TW, W, keys, W, queries, of->add, part);
-    MICS_ISA_OP(tile_product)
+    MICS_ISA_OP(tile_multiply)(s->dv_TW, W, p_turned, s->dy_TW, W, keys, W, queries, of->add, part);
+    MICS_ISA_OP(tile_multiply)(s->dk_TW, W, ds_turned, s->q_TW, W, keys, W, queries, of->add, part);
+    MICS_ISA_OP(tile_multiply)
     (s->dq_TW, W, ds, s->k_TW, W, queries, W, keys, false, of->diagonal ? FACTOR_LOWER : WHOLE);
 }
 

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Products of attention's small tiles by dot products of bf16 pairs, where the CPU has them, and not AMX. A factor's numbers
-// are paired along the sum: those of A (M, K) as they lie, or made so; B's pairs are (K / 2, N), 0 behind the last number of
-// an odd K. Sums are in fp32; denormals count as 0. The build picks pairs_avx512.c or pairs_none.c.
+// GEMMs of attention's small tiles by dots of bf16 pairs, where the CPU has them, and not AMX.
+// Numbers are paired along the sum: those of A (M, K) as they lie, or made so; B's pairs are
+// (K / 2, N), with 0 behind the last number of an odd K. Sums are in fp32; denormals count as 0. The
+// build picks pairs_avx512.c or pairs_none.c.
 #pragma once
 
 #include "ops/attention/def.h"
@@ -15,11 +16,13 @@ typedef struct mics_paired {
 } mics_paired;
 
 typedef struct mics_attention_pairs {
-    /* c (M, N) (+)= A (M, K) b (K / 2, N), without the parts that `part` names. N and ldb are multiples of 16. */
-    void (*product)(float *c, int64_t ldc, mics_paired a, const uint32_t *b, int64_t ldb, int64_t M,
-                    int64_t N, int64_t K, bool add, triangle part);
+    /* c (M, N) (+)= A (M, K) b (K / 2, N), without the parts that `part` names. N and ldb are
+     * multiples of 16. */
+    void (*multiply)(float *c, int64_t ldc, mics_paired a, const uint32_t *b, int64_t ldb,
+                     int64_t M, int64_t N, int64_t K, bool add, triangle part);
 
-    /* to (D / 2, TILE) = bf16 rows (rows, D), D even, transposed; 0 behind the last row up to a multiple of 16. */
+    /* to (D / 2, TILE) = bf16 rows (rows, D), D even, transposed; 0 behind the last row, up to a
+     * multiple of 16. */
     void (*across)(uint32_t *to, const void *from, int64_t stride, int64_t rows, int64_t D);
 
     /* to (rows / 2, W) = bf16 rows (rows, D); 0 behind the last column. W is a multiple of 16. */

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Products of attention's tiles by AVX512_BF16. A block of C stays in registers while K runs, as in tile_cpu.c.
+// Attention's tiles by AVX512_BF16. A block of C stays in registers while K runs, as in tile_cpu.c.
 #include "ops/common/pairs_avx512.h"
 #include "ops/attention/pairs.h"
 #include "ops/common/gemm_dnnl.h"
@@ -63,7 +63,7 @@ INLINE void panel(const tiles *t, int64_t n, int64_t M, const int vectors)
         block(t, m, n, 1, vectors);
 }
 
-TARGET static void multiply(const tiles *t, int64_t M, int64_t N)
+TARGET static void multiply_tiles(const tiles *t, int64_t M, int64_t N)
 {
     int64_t n = 0;
     for (; n + BLOCK_VECTORS * LANES <= N; n += BLOCK_VECTORS * LANES)
@@ -79,8 +79,8 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static void product(float *c, int64_t ldc, mics_paired a, const uint32_t *b, int64_t ldb, int64_t M,
-                    int64_t N, int64_t K, bool add, triangle part)
+static void multiply(float *c, int64_t ldc, mics_paired a, const uint32_t *b, int64_t ldb,
+                     int64_t M, int64_t N, int64_t K, bool add, triangle part)
 {
     const int64_t strip = part == WHOLE ? M : STRIP;
     for (int64_t m = 0; m < M; m += strip) {
@@ -97,7 +97,7 @@ static void product(float *c, int64_t ldc, mics_paired a, const uint32_t *b, int
                          .ldb = ldb,
                          .pairs = (k_end - k_begin + 1) / 2,
                          .add = add};
-        multiply(&t, smaller(strip, M - m), columns_end - columns_begin);
+        multiply_tiles(&t, smaller(strip, M - m), columns_end - columns_begin);
     }
 }
 
@@ -149,6 +149,6 @@ TARGET static void round_rows(void *to, const float *from_TT, int64_t rows)
 
 const mics_attention_pairs *mics_attention_pairs_for(int64_t D)
 {
-    static const mics_attention_pairs pairs = {product, across, down, round_down, round_rows};
+    static const mics_attention_pairs pairs = {multiply, across, down, round_down, round_rows};
     return D % 2 == 0 && mics_gemm_has_pairs() ? &pairs : NULL;
 }

@@ -14,8 +14,8 @@ typedef struct tile {
 } tile;
 
 /* c (M, N) (+)= A (M, K) b (K, N) by the calling thread, without the parts that `part` names. */
-void MICS_ISA_OP(tile_product)(float *c, int64_t ldc, tile a, const float *b, int64_t ldb,
-                               int64_t M, int64_t N, int64_t K, bool add, triangle part);
+void MICS_ISA_OP(tile_multiply)(float *c, int64_t ldc, tile a, const float *b, int64_t ldb,
+                                int64_t M, int64_t N, int64_t K, bool add, triangle part);
 
 /* dst (W, MICS_ATTENTION_TILE) = scale * src (rows, W) transposed; rows in whole vectors. */
 void MICS_ISA_OP(tile_transpose)(float *dst, const float *src, int64_t W, int64_t rows,

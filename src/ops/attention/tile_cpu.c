@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Products of small tiles, and their transposes, for attention. A block of C stays in registers while k runs; each step
-// loads some vectors of a row of B and multiplies them by single elements of A.
+// GEMMs of small tiles, and their transposes, for attention. A block of C stays in registers while
+// k runs; each step loads some vectors of a row of B and multiplies them by single elements of A.
 #include "ops/attention/tile.h"
 
 // Registers decide the block of C: 6 x 4 vectors leave 8 of AVX-512's 32 free, 6 x 2 leave 4 of 16.
@@ -110,8 +110,8 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-void MICS_ISA_OP(tile_product)(float *c, int64_t ldc, tile a, const float *b, int64_t ldb,
-                               int64_t M, int64_t N, int64_t K, bool add, triangle part)
+void MICS_ISA_OP(tile_multiply)(float *c, int64_t ldc, tile a, const float *b, int64_t ldb,
+                                int64_t M, int64_t N, int64_t K, bool add, triangle part)
 {
     if (part == WHOLE) {
         multiply(c, ldc, a.data, a.row, a.column, b, ldb, M, N, K, add);

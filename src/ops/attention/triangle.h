@@ -3,7 +3,7 @@
 // Tiles on the diagonal of causal attention on the CPU.
 #pragma once
 
-// What of a product on the diagonal is not needed, because its scores are hidden.
+// What of a GEMM on the diagonal is not needed, because its scores are hidden.
 typedef enum triangle {
     WHOLE,        // nothing
     RESULT_LOWER, // the result above its diagonal

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Pairs of bf16 numbers in AVX-512 registers, for vdpbf16ps, which multiplies 16 pairs by 16 pairs and adds the two products
-// of each. For sources that are compiled for AVX512_BF16 alone.
+// Pairs of bf16 numbers in AVX-512 registers, for vdpbf16ps, which adds the dots of 16 pairs with
+// 16 others to 16 floats. For sources whose functions are for AVX512_BF16 alone.
 #pragma once
 
 #include <immintrin.h>
