@@ -28,7 +28,7 @@ static bool is_of_data(const char *path)
 static bool is_of_phase(const char *path)
 {
     return mics_text_is_among(path, batch_keys) || is_of_data(path) ||
-           mics_text_is_among(path, "run.seed|scheduler");
+           mics_text_is_among(path, "run.seed|scheduler|outer");
 }
 
 // What decides which sample has which number.
@@ -93,7 +93,7 @@ static mics_status add_members(const config *run, mics_text *out, int32_t phase,
             return fail_phase(run, phase, path,
                               "is no key that a phase changes: those are steps, train_batch_size, "
                               "train_micro_batch_size_per_gpu, gradient_accumulation_steps, "
-                              "scheduler, run.seed, and data but for data.tokenizer");
+                              "scheduler, outer, run.seed, and data but for data.tokenizer");
         if (!run->run.keeps_phases && was_set(run, path) && !was_set(run, list_key))
             return fail_phase(run, phase, path,
                               "is set for the whole run, too; leave out that --set, or change the "

@@ -315,6 +315,46 @@ static void test_set_on_a_resume(void **state)
     }
 }
 
+// Steps together, then by islands, then together again. Where islands take plain steps and meet behind
+// each, their mean is the step of all; and stops between any two steps leave the bits.
+static void test_islands(void **state)
+{
+    (void)state;
+    static const char every_step[] =
+        "phases=[{\"steps\": 3}, {\"steps\": 5, \"outer\": {\"every\": 1, \"ranks\": 2, \"lr\": 1, "
+        "\"momentum\": 0}}, {\"steps\": 4, \"outer\": {\"every\": 0}}]";
+    static const char every_second[] =
+        "phases=[{\"steps\": 3}, {\"steps\": 5, \"outer\": {\"every\": 2, \"ranks\": 2, "
+        "\"fragments\": 2, \"overlap_steps\": 1}}, {\"steps\": 4, \"outer\": {\"every\": 0}}]";
+    static const char sgd[] = "optimizer.type=\"SGD\"", plain[] = "gradient_clipping=0";
+    phase_run together = {.out = "together", .steps = STEPS, .sets = {BATCH, sgd, plain}};
+    phase_run mean = {.out = "mean",
+                      .ranks = 4,
+                      .nodes = 2,
+                      .sets = {BATCH, sgd, plain, every_step, SHARDED(2, 2, 2)}};
+    go(&together, 0, 0);
+    go(&mean, 0, STEPS);
+    for (int step = 1; step <= STEPS; step++) {
+        together.metrics[step].phase = step <= 3 ? 1 : step <= 8 ? 2 : 3;
+        check_step(&mean, &together, step);
+    }
+    assert_non_null(
+        strstr(mean.lines, "phase 2 of 3 begins behind step 3: outer.every none -> 1, "));
+    assert_non_null(strstr(mean.lines, "phase 3 of 3 begins behind step 8: outer.every 1 -> 0, "));
+    phase_run whole = {.out = "whole-islands",
+                       .ranks = 4,
+                       .nodes = 2,
+                       .sets = {BATCH, every_second, SHARDED(1, 1, 2)}};
+    go(&whole, 0, STEPS);
+    for (int step = 1; step <= STEPS; step++) {
+        phase_run parts = whole;
+        parts.out = "parts-islands";
+        go(&parts, 1, step);
+        assert_int_equal(parts.start_step, step - 1);
+        check_same_bits(&whole, &parts, step, step);
+    }
+}
+
 // A run file that loses its phases stays in the one that it was in.
 static void test_phases_taken_out(void **state)
 {
@@ -418,6 +458,14 @@ static void test_refused(void **state)
                   NULL, "phases.3.data.sequence_length: is 17, but llama.json has 16 positions");
     check_refused(0, "phases=[{\"steps\": 2}, {\"steps\": 2, \"data\": {\"train\": [\"no.txt\"]}}]",
                   NULL, "phases.2.data.train: no.txt: No such file");
+    check_refused(0, "phases=[{\"steps\": 2}, {\"steps\": 2, \"outer\": {\"ranks\": 1}}]", NULL,
+                  "phases.2.outer.every: is missing");
+    check_refused(0,
+                  "phases=[{\"steps\": 2}, {\"steps\": 2, \"outer\": {\"every\": 2, "
+                  "\"fragments\": 3}}]",
+                  NULL, "phases.2.outer.fragments: is 3, and outer.every 2");
+    check_refused(0, "phases=[{\"steps\": 2}, {\"steps\": 2, \"outer\": {\"every\": 2}}]", NULL,
+                  "is one island that meets nobody");
     check_refused(0,
                   "phases=[{\"steps\": 2}, {\"steps\": 2, \"train_batch_size\": 4096, "
                   "\"train_micro_batch_size_per_gpu\": 4096}]",
@@ -456,11 +504,17 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_what_phases_say), cmocka_unit_test(test_samples_of_a_ramp),
-        cmocka_unit_test(test_same_phases),     cmocka_unit_test(test_meshes),
-        cmocka_unit_test(test_stops),           cmocka_unit_test(test_recompute_on_resumes),
-        cmocka_unit_test(test_set_on_a_resume), cmocka_unit_test(test_phases_taken_out),
-        cmocka_unit_test(test_resolved),        cmocka_unit_test(test_set_beside_a_file),
+        cmocka_unit_test(test_what_phases_say),
+        cmocka_unit_test(test_samples_of_a_ramp),
+        cmocka_unit_test(test_same_phases),
+        cmocka_unit_test(test_meshes),
+        cmocka_unit_test(test_stops),
+        cmocka_unit_test(test_recompute_on_resumes),
+        cmocka_unit_test(test_set_on_a_resume),
+        cmocka_unit_test(test_islands),
+        cmocka_unit_test(test_phases_taken_out),
+        cmocka_unit_test(test_resolved),
+        cmocka_unit_test(test_set_beside_a_file),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
