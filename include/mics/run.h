@@ -373,6 +373,7 @@ typedef struct mics_job_phase {
     int64_t begin, end;           // steps done before and behind it
     int64_t global_batch, length; // sequences of a step, tokens of a sequence
     size_t memory_bytes;          // of a rank
+    int32_t islands, every;       // that train by themselves, and meet every so many steps; 0: none
 } mics_job_phase;
 
 /* A phase that the job is in or that is to come, as it was sized when the job was opened.

@@ -202,14 +202,17 @@ static void print_phases(printer *r, const mics_job *job)
     printer_open(r, "phases", '[', false);
     for (int32_t i = 0; i < count; i++) {
         const mics_job_phase phase = mics_job_phase_get(job, i);
-        printer_text(r, "  steps %lld to %lld: %lld sequences of %lld tokens, %s a rank\n",
+        printer_text(r, "  steps %lld to %lld: %lld sequences of %lld tokens, %s a rank",
                      (long long)phase.begin + 1, (long long)phase.end,
                      (long long)phase.global_batch, (long long)phase.length,
                      text_size((double)phase.memory_bytes).text);
+        printer_text(r, phase.islands > 0 ? ", %d islands that meet every %d steps\n" : "\n",
+                     (int)phase.islands, (int)phase.every);
         PRINTER_OBJECT(
             r, NULL, cell_int("first_step", phase.begin + 1), cell_int("last_step", phase.end),
             cell_int("global_batch", phase.global_batch), cell_int("sequence_length", phase.length),
-            cell_int("memory_bytes", (int64_t)phase.memory_bytes));
+            cell_int("memory_bytes", (int64_t)phase.memory_bytes),
+            cell_int("islands", phase.islands), cell_int("outer_every", phase.every));
     }
     printer_close(r);
 }

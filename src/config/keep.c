@@ -39,6 +39,13 @@ static bool is_collectives_open(const config *run)
            !mics_config_valued(run, "sdp_hierarchical_allgather");
 }
 
+// A phase that gives the section begins here.
+static bool begins_with(const config *run, const char *section)
+{
+    return run->run.phase > 0 && run->run.phase_begin == run->step &&
+           mics_run_phase_gives(&run->run, section);
+}
+
 // A key of the scheduler belongs to a scheduler of the stored run's kind, one of the optimizer to
 // its kind.
 static bool is_open(const config *run, const key *row)
@@ -54,6 +61,8 @@ static bool is_open(const config *run, const key *row)
     if (strncmp(row->path, "optimizer.params.", 17) == 0 &&
         (mics_config_optimizer_of(run->kept) != run->run.optimizer.kind ||
          !mics_config_is_of_optimizer(run, row)))
+        return false;
+    if (strncmp(row->path, "outer.", 6) == 0 && begins_with(run, "outer"))
         return false;
     if ((row->flags & KEY_SCHEDULERS) != 0) {
         if (run->run.lr_begin > 0 && run->run.lr_begin == run->step)

@@ -177,11 +177,14 @@ static mics_status agree_on_resume(const mics_job *job, const char *resume)
 static void note_phase(mics_job *job, const mics_job *as)
 {
     const mics_run *run = as->run;
+    const int32_t islands = run->outer.every > 0 ? as->schedule->spec.mesh.islands : 0;
     job->phases[job->phase_count++] = (mics_job_phase){.begin = run->phase_begin,
                                                        .end = mics_run_phase_end(run),
                                                        .global_batch = run->global_batch,
                                                        .length = run_job_sequence(as),
-                                                       .memory_bytes = as->schedule->ledger.total};
+                                                       .memory_bytes = as->schedule->ledger.total,
+                                                       .islands = islands,
+                                                       .every = run->outer.every};
 }
 
 // Fits, and names files that are there, where the job trains. `run_text`: the resolved phase before.

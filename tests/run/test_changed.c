@@ -213,15 +213,15 @@ static const change_row changes[] = {
     {"scheduler.params.cycle_second_step_size", "2", PHASE, CYCLE, NULL},
     {"scheduler.params.decay_step_size", "1", PHASE, CYCLE, "scheduler.params.decay_lr_rate=0.5"},
     {"scheduler.params.decay_lr_rate", "0.5", PHASE, CYCLE, "scheduler.params.decay_step_size=1"},
-    {"outer.every", "4", SAID, OUTER, NULL},    // where all has met
+    {"outer.every", "4", PHASE, OUTER, NULL},   // where all has met
     {"outer.ranks", "2", REFUSED, OUTER, NULL}, // all ranks
     {"outer.type", "nesterov", SAME, OUTER, NULL},
-    {"outer.lr", "0.5", SAID, OUTER, NULL},
-    {"outer.momentum", "0.5", SAID, OUTER, NULL},
-    {"outer.fragments", "2", SAID, OUTER, NULL},
-    {"outer.overlap_steps", "1", SAID, OUTER, NULL},
-    {"outer.dtype", "int8", SAID, OUTER, NULL},
-    {"outer.moments_every", "2", SAID, OUTER, NULL},
+    {"outer.lr", "0.5", PHASE, OUTER, NULL},
+    {"outer.momentum", "0.5", PHASE, OUTER, NULL},
+    {"outer.fragments", "2", PHASE, OUTER, NULL},
+    {"outer.overlap_steps", "1", PHASE, OUTER, NULL},
+    {"outer.dtype", "int8", PHASE, OUTER, NULL},
+    {"outer.moments_every", "2", PHASE, OUTER, NULL},
     {"zero_optimization.stage", "2", SAID, WORDS, "zero_optimization.mics_shard_size=-1"},
     {"zero_optimization.mics_shard_size", "1", SAID, WORDS, NULL},
     {"zero_optimization.mics_hierarchical_params_gather", "true", SAID_ELSE, WORDS, NULL},

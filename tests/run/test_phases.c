@@ -353,6 +353,50 @@ static void test_islands(void **state)
         assert_int_equal(parts.start_step, step - 1);
         check_same_bits(&whole, &parts, step, step);
     }
+    phase_run none = {.out = "no-islands", .ranks = 4, .nodes = 2, .steps = STEPS};
+    memcpy(none.sets, (const char *const[]){BATCH, SHARDED(1, 1, 2)}, 2 * sizeof *none.sets);
+    go(&none, 0, STEPS);
+    check_same_bits(&none, &whole, 1, 3);
+    assert_true(none.metrics[6].loss != whole.metrics[6].loss);
+}
+
+// What a phase says of "outer" stands in place of what was before, in the file or in a phase.
+static void test_outer_as_a_whole(void **state)
+{
+    (void)state;
+    static const char base[] = "outer={\"every\": 2, \"ranks\": 1, \"lr\": 1, \"momentum\": 0}";
+    phase_run run = {.out = "outer",
+                     .ranks = 4,
+                     .nodes = 2,
+                     .sets = {BATCH, SHARDED(1, 1, 1), base,
+                              "phases=[{\"steps\": 2}, {\"steps\": 2, \"train_batch_size\": 16}]"}};
+    go(&run, 0, 4);
+    assert_null(strstr(run.lines, "outer."));
+    phase_run ends = {.out = "outer-ends",
+                      .ranks = 4,
+                      .nodes = 2,
+                      .sets = {BATCH, SHARDED(1, 1, 1),
+                               "phases=[{\"steps\": 2, \"outer\": {\"every\": 2, \"ranks\": 1, "
+                               "\"lr\": 1, \"momentum\": 0}}, {\"steps\": 2, \"outer\": "
+                               "{\"every\": 2}}, {\"steps\": 2, \"outer\": null}]"}};
+    go(&ends, 0, 6);
+    assert_non_null(strstr(ends.lines, "phase 2 of 3 begins behind step 2: outer.ranks 1 -> "));
+    assert_non_null(strstr(ends.lines, "outer.lr 1 -> 0.7, outer.momentum 0 -> 0.9, "));
+    assert_non_null(strstr(ends.lines, "phase 3 of 3 begins behind step 4: outer.every 2 -> none"));
+    assert_null(strstr(ends.lines, "kept from"));
+    // By --set on a resume: a phase, which later starts stay in.
+    phase_run by_hand = {.out = "outer-ends",
+                         .ranks = 4,
+                         .nodes = 2,
+                         .steps = 9,
+                         .sets = {MICRO(2), "outer.every=3", "outer.ranks=1"}};
+    go(&by_hand, 1, 7);
+    assert_non_null(
+        strstr(by_hand.lines, "phase 4 of 4 begins behind step 6: outer.every none -> 3"));
+    phase_run later = {.out = "outer-ends", .ranks = 4, .nodes = 2, .steps = 9, .sets = {MICRO(2)}};
+    go(&later, 1, 8);
+    assert_int_equal(later.metrics[8].phase, 4);
+    assert_null(strstr(later.lines, "outer."));
 }
 
 // A run file that loses its phases stays in the one that it was in.
@@ -512,6 +556,7 @@ int main(void)
         cmocka_unit_test(test_recompute_on_resumes),
         cmocka_unit_test(test_set_on_a_resume),
         cmocka_unit_test(test_islands),
+        cmocka_unit_test(test_outer_as_a_whole),
         cmocka_unit_test(test_phases_taken_out),
         cmocka_unit_test(test_resolved),
         cmocka_unit_test(test_set_beside_a_file),

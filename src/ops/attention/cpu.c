@@ -14,13 +14,13 @@
 typedef struct forward_space {
     const mics_attention_pairs *pairs; // NULL: multiplies in fp32
     float scale;                       // of the scores: 1/sqrt(D), or 1 where queries have it
-    float *q_WT;    // (W, TILE), scaled by 1/sqrt(D); or its pairs, which are not
-    float *v_TW;    // (TILE, W), or its pairs
-    float *y_TW;    // (TILE, W), not yet divided by the sum
-    float *s_TT;    // (TILE keys, TILE queries): scores, then exponentials
-    float *maximum; // (TILE): running maximum of each query
-    float *sum;     // (TILE): running sum of e^(score - maximum)
-    float *rescale; // (TILE): e^(old maximum - new maximum)
+    float *q_WT;                       // (W, TILE), scaled by 1/sqrt(D); or pairs, unscaled
+    float *v_TW;                       // (TILE, W), or its pairs
+    float *y_TW;                       // (TILE, W), not yet divided by the sum
+    float *s_TT;                       // (TILE keys, TILE queries): scores, then exponentials
+    float *maximum;                    // (TILE): running maximum of each query
+    float *sum;                        // (TILE): running sum of e^(score - maximum)
+    float *rescale;                    // (TILE): e^(old maximum - new maximum)
 } forward_space;
 
 static forward_space forward_space_at(float *workspace, const extent *e)

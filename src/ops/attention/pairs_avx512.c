@@ -6,6 +6,7 @@
 #include "ops/common/gemm_dnnl.h"
 
 enum { BLOCK_ROWS = 6, BLOCK_VECTORS = 4 };
+_Static_assert(STRIP % LANES == 0, "strips begin at whole vectors, and at whole pairs");
 
 typedef struct tiles {
     float *c;

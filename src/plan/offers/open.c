@@ -365,7 +365,6 @@ static mics_status open_model(mics_plan *plan, const mics_plan_spec *spec)
 {
     const char *type = mics_json_string(mics_json_at(plan->config, "model_type"));
     mics_family family;
-    log_outer(plan);
     plan->by_shapes = type != NULL && !mics_model_family(type, &family);
     if (plan->by_shapes)
         MICS_TRY(mics_model_from_shapes(plan->memory, plan->config, &plan->model));
@@ -456,6 +455,7 @@ static mics_status fill(mics_plan *plan, const mics_plan_spec *spec)
     plan->experts = count_experts(plan->model);
     if (plan->run->phase_count > 0)
         MICS_TRY(enter_largest(plan));
+    log_outer(plan);
     MICS_TRY(read_step(plan));
     if (plan->bare && plan->run->sequence_length == 0 && plan->length > BARE_LENGTH)
         plan->length = BARE_LENGTH;

@@ -205,6 +205,7 @@ static mics_status check_stored(const mics_job *job, changes *made)
     MICS_TRY(check_hold_out(job, made));
     MICS_TRY(differs_int(job, made, "train_batch_size", batch, job->run->global_batch));
     (void)take_change(job, made, "scheduler", false);
+    (void)take_change(job, made, "outer", false);
     return MICS_OK;
 }
 
