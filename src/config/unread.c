@@ -13,9 +13,7 @@
 enum { MAX_KEYS = 8, ENOUGH = 2, MAX_SCRIPT_BYTES = 1 << 20 };
 
 #define OF_TITAN                                                                                   \
-    "its \"parallelism\" fits a run file as it is; docs/migrating.md, \"torchtitan and FSDP2\", "  \
-    "has "                                                                                         \
-    "the rest"
+    "\"parallelism\" fits a run file; docs/migrating.md, \"torchtitan and FSDP2\", has the rest"
 #define OTHERS "docs/migrating.md, \"Other programs\", says what to write"
 
 static const struct {
