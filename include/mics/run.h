@@ -97,7 +97,9 @@ typedef struct mics_job_spec {
     const char *description; // borrowed for the call
     int32_t ranks;           // 0: MPI's under its launcher, else 1 thread
     int32_t nodes;           // as how many nodes ranks count; 0: what MPI finds, or 1
-    const char *resume; // "auto" (or NULL): the output folder's newest checkpoint; "none"; a folder
+    // "auto": the output folder's newest checkpoint; "none"; a folder. NULL: what the file's
+    // resume_from_checkpoint says, else "auto".
+    const char *resume;
     mics_job_callbacks callbacks;
     // What this process came to before: a failure (its line kept back by mics_log_hold) is then
     // agreed on by all processes, and said once.

@@ -248,7 +248,7 @@ def _spec(path, sets, ranks, nodes, resume, callbacks):
         set_count=len(sets),
         ranks=ranks,
         nodes=nodes,
-        resume=os.fsencode(resume),
+        resume=None if resume == "auto" else os.fsencode(resume),  # the file may say it
         callbacks=callbacks,
     )
 

@@ -9,6 +9,7 @@
 #include "config/adopt_saves.h"
 #include "config/adopt_script.h"
 #include "config/adopt_trainer.h"
+#include "config/adopt_work.h"
 #include "config/value.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -147,10 +148,10 @@ static mics_status put_row(config *run, const adopted_key *row)
 }
 
 // In the order in which they are put.
-enum { TABLES = 7 };
+enum { TABLES = 8 };
 static const adopted_keys *const tables[TABLES] = {
-    &mics_adopt_programs, &mics_adopt_chats, &mics_adopt_script,  &mics_adopt_launch,
-    &mics_adopt_trainer,  &mics_adopt_pairs, &mics_adopt_adapters};
+    &mics_adopt_programs, &mics_adopt_chats, &mics_adopt_script,   &mics_adopt_launch,
+    &mics_adopt_trainer,  &mics_adopt_pairs, &mics_adopt_adapters, &mics_adopt_work};
 
 const adopted_key *mics_config_adopted(const char *path)
 {

@@ -120,7 +120,7 @@ static mics_status put_fsdp_member(config *run, const char *name, const mics_jso
         "auto_wrap_policy|backward_prefetch|forward_prefetch|backward_prefetch_policy|"
         "cpu_ram_efficient_loading|limit_all_gathers|min_num_params|offload_params|cpu_offload|"
         "state_dict_type|sync_module_states|transformer_layer_cls_to_wrap|use_orig_params|"
-        "version|activation_cpu_offload|mixed_precision_policy";
+        "version|activation_cpu_offload";
     static const char off[] =
         "xla|xla_fsdp_v2|xla_fsdp_grad_ckpt|xla_fsdp_settings|ignored_modules";
     char source[CONFIG_PATH_BYTES];
@@ -136,6 +136,12 @@ static mics_status put_fsdp_member(config *run, const char *name, const mics_jso
         return on ? mics_adopt_put(run, "run.recompute", "true", source, "auto: fsdp_config")
                   : MICS_OK;
     }
+    if (strcmp(name, "mixed_precision_policy") == 0)
+        return mics_config_value_off(value)
+                   ? MICS_OK
+                   : mics_config_refuse(run, source, MICS_ERR_UNSUPPORTED,
+                                        "is not read; write mixed_precision, or \"bf16\": true, "
+                                        "and leave it out");
     if (mics_text_is_among(name, off))
         return mics_config_value_off(value)
                    ? MICS_OK

@@ -116,6 +116,8 @@ typedef struct mics_run {
     const char *chat_template;   // of chats: a file, or a name; "auto": the tokenizer folder's
     const char *template_date;   // as 2026-11-27; "auto": nobody has said it yet
     const char *messages_key;    // of another program's file: data must be chats by it; NULL: none
+    const char *resume;          // of another program's file: as --resume, which goes before, but
+                                 // "auto" must find something; NULL: it says nothing
     mics_run_loss_on loss_on;    // which tokens of a chat count
     mics_run_too_long too_long;  // what becomes of chats longer than a sequence
     char today[16];              // of the first start

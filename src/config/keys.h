@@ -135,6 +135,7 @@ typedef struct config {
     char *config_path, *tokenizer_path; // in the folders that the file names
     mics_json *kept;                    // stored resolved run; only within mics_run_keep
     char program_text[512];  // of a file of Trainer arguments: which program's it is; "": nothing
+    char resume[1024];       // mics_run's
     char weights_text[256];  // of a start from weights: the defaults that it has; "": nothing
     char kept_text[512];     // kept values that the file alone would not give; cut when longer
     int64_t kept_train;      // of the stored run: its global batch; 0: none

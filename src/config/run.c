@@ -8,6 +8,7 @@
 #include "base/yaml.h"
 #include "config/adopt_trainer.h"
 #include "config/config.h"
+#include "config/unread.h"
 #include "io/remote/remote.h"
 #include "mics/log.h"
 #include <errno.h>
@@ -303,7 +304,8 @@ bool mics_run_is_model(const mics_json *json)
 static mics_status check_kind(const config *run)
 {
     if (!mics_run_is_model(run->run.json))
-        return MICS_OK;
+        return mics_json_line(run->run.json, "run") > 0 ? MICS_OK
+                                                        : mics_config_check_program(run->run.json);
     return mics_json_fail(run->run.json, "model_type", MICS_ERR_FORMAT,
                           "this is a model's configuration and no run file; --data FILE trains it "
                           "with --steps N, or give it with --model to a run file");
@@ -386,12 +388,11 @@ static mics_status load(mics_memory *memory, const char *path, const char *shown
                          "config.json, or the folder of one",
                          path);
     }
-    if (mics_text_ends(file, ".toml"))
-        return mics_fail(MICS_ERR_FORMAT,
-                         "%s: TOML is not read; torchtitan's degrees go as they are into a run "
-                         "file in JSON or YAML, as \"parallelism\": {...}; docs/migrating.md, "
-                         "\"torchtitan and FSDP2\", has the other keys",
-                         file);
+    const mics_status script = mics_config_check_script(memory, file);
+    if (script != MICS_OK) {
+        mics_free(memory, inside);
+        return script;
+    }
     const mics_status loaded = mics_json_load(memory, file, MAX_RUN_FILE_BYTES, &json);
     mics_free(memory, inside);
     MICS_TRY(loaded);

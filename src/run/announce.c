@@ -136,6 +136,17 @@ static void log_repeated(const mics_job *job)
                  (long long)all);
 }
 
+// What would be of validations, where there are none.
+static void log_unvalidated(const mics_run *run)
+{
+    const bool data = run->validation_count > 0, steps = run->validate_every != 0;
+    if (run->validation_batches == 0 && (data || steps))
+        mics_log(MICS_LOG_INFO, "%s not used: run.validation_batches is 0, so nothing is validated",
+                 data && steps ? "data.validation and run.validate_every are"
+                 : data        ? "data.validation is"
+                               : "run.validate_every is");
+}
+
 // A schedule that is not as long as the steps that it is for.
 static void log_schedule(const mics_run *run)
 {
@@ -195,6 +206,7 @@ mics_status run_announce(const mics_job *job)
     MICS_TRY(log_resumed(job));
     log_rows(job);
     log_repeated(job);
+    log_unvalidated(job->run);
     log_schedule(job->run);
     MICS_TRY(log_same(job));
     run_precision_log(job);

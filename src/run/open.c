@@ -249,8 +249,9 @@ static mics_status check_phases(mics_job *job, const mics_job_spec *spec)
 static mics_status open_all(mics_job *job, const char *resume, mics_status loaded,
                             const mics_job_spec *spec)
 {
-    resume = resume != NULL ? resume : "auto";
     MICS_TRY(run_world_agree(job->world, loaded));
+    const char *file_says = job->run->resume != NULL ? job->run->resume : "auto";
+    resume = resume != NULL ? resume : file_says;
     MICS_TRY(run_world_agree(job->world, agree_on_resume(job, resume)));
     MICS_TRY(run_node_memory_find(job, resume));
     MICS_TRY(run_world_agree(job->world, run_job_find_checkpoint(job, resume)));

@@ -169,6 +169,12 @@ contains unnamed.err 'data.fields names fields that are called otherwise'
 run 2 misnamed "$mics" explain run.json --samples 1 --set 'data.fields={"message": "dialog"}'
 contains misnamed.err 'did you mean "messages"?'
 
+run 2 weighed "$mics" explain run.json --samples 1 --set data.train=weights.jsonl --set data.loss_on=all
+contains weighed.err 'weights.jsonl, line 1: message 2 has the weight 0 (not learned), where all'
+echo '{"prompt": [{"role": "user", "content": "a"}], "chosen": [{"role": "assistant", "content": "b"}], "rejected": [{"role": "assistant", "content": "c", "weight": 0}]}' >pairs.jsonl
+run 2 paired "$mics" explain run.json --samples 1 --set data.train=pairs.jsonl --set objective.type=dpo
+contains paired.err 'pairs.jsonl, line 1: message 2 has the weight 0 (not learned), where all'
+
 # ---- bad rows ----
 
 # bad TEXT ROW: as the second line; it is refused by file and line, or passed over and counted.
@@ -189,6 +195,12 @@ bad '"messages" is no array of messages' '{"messages": "text"}'
 bad '"conversations" is no array of messages' '{"conversations": {"from": "human"}}'
 bad 'message 1 has no "role" that is a text' '{"messages": [{"role": 1, "content": "a"}]}'
 bad 'message 2 has the weight 0.5; 0 (not learned) and 1 are built' '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0.5}]}'
+bad 'message 2 has the weight of another kind than a number; 0' '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": "0"}]}'
+bad 'has the weight 0.5, and all rows count alike' '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "weight": 0.5}'
+bad 'has the weight 0, and all rows count alike' '{"prompt": "a", "completion": "b", "weight": 0}'
+bad 'has the weight 2, and all rows count alike' '{"instruction": "a", "output": "b", "weight": 2}'
+bad 'message 2 has the weight 0 (not learned), where all' '{"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b", "weight": 0}]}'
+bad 'message 2 has the weight 0.5; 0 (not learned) and 1 are built' '{"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b", "weight": 0.5}]}'
 bad 'message 1 has no "role" that is a text' '{"messages": ["a"]}'
 bad 'message 1 has no "content"' '{"messages": [{"role": "user", "text": "a"}]}'
 bad 'message 2 has no "content"' '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null}]}'

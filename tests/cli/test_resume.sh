@@ -41,6 +41,24 @@ losses whole/packed >left.txt
 losses whole/halved >right.txt
 diff left.txt right.txt >/dev/null && fail "int8 should change the last digits of losses"
 
+# What a file of the Trainer's says of resuming, which a flag goes before.
+asks() { # resume_from_checkpoint FLAGS...
+    sed "s|^{|{\"resume_from_checkpoint\": $1,|" run.json >parts/asks.json
+    shift
+    (cd parts && exec "$mics" train asks.json --ranks 4 --nodes 2 "$@")
+}
+run 2 asked asks true --out asked --steps 2
+contains asked.err 'resume_from_checkpoint: is given, and asked has no checkpoint; leave it out'
+run 0 asked asks false --out asked --steps 2
+run 2 anew asks false --out asked --steps 3
+contains anew.err 'asked: holds checkpoints, which are not overwritten, whatever resume_from_checkpoint says'
+run 0 asked asks true --out asked --steps 3
+contains asked.out 'resumed from asked/checkpoints/step-00000002'
+run 0 named asks '"asked/checkpoints/step-00000003"' --out named --steps 4
+contains named.out 'resumed from asked/checkpoints/step-00000003'
+run 0 flag asks false --out asked --steps 4 --resume auto
+contains flag.out 'resumed from asked/checkpoints/step-00000003'
+
 # A signal: the step that was done last is saved, one line says so, and the run goes on from there.
 (cd signal && exec "$mics" train run.json --ranks 4 --nodes 2 --steps 100000 \
     --set run.checkpoint_every=0 --set run.log_every=1) >signal.out 2>signal.err &

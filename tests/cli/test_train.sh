@@ -60,6 +60,11 @@ grep -v '^  | ' unvalidated.out | cat - unvalidated/metrics.jsonl | grep -qi 'va
 run 0 ignored "$mics" train run.json --ranks 2 --out ignored --set run.validation_batches=0 \
     --set 'data.validation=["text.txt"]'
 same_losses unvalidated ignored
+one_line ignored.err
+contains ignored.err 'data.validation is not used: run.validation_batches is 0'
+run 0 never "$mics" train run.json --ranks 2 --out never --steps 1 --set run.validation_batches=0 \
+    --set run.validate_every=1
+contains never.err 'run.validate_every is not used'
 run 0 beside "$mics" train run.json --ranks 2 --out beside --set 'data.validation=["text.txt"]'
 same_losses unvalidated beside
 

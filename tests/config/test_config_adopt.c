@@ -583,6 +583,58 @@ static void test_old_precision(void **state)
     check_value(FOREIGN("\"max_steps\": 2000, \"tf32\": true"), "run.precision", "\"tf32\"");
 }
 
+static void check_resume(const char *text, const char *resume)
+{
+    mics_run *run = load_good(text);
+    assert_string_equal(run->resume != NULL ? run->resume : "(NULL)", resume);
+    mics_run_close(run);
+}
+
+// What would change what is computed.
+static void test_work(void **state)
+{
+    (void)state;
+    static const char dump[] =
+        FOREIGN("\"max_steps\": 9, \"do_train\": false, \"do_eval\": false, \"do_predict\": "
+                "false, \"ignore_data_skip\": false, \"eval_delay\": 0, \"data_seed\": null, "
+                "\"resume_from_checkpoint\": null, \"train_sampling_strategy\": \"random\"");
+    check_value(dump, "run.validation_batches", "8");
+    check_resume(dump, "(NULL)");
+    check_value(FOREIGN("\"max_steps\": 9, \"do_eval\": true"), "run.validation_batches", "8");
+    check_value(FOREIGN("\"max_steps\": 9, \"do_eval\": false"), "run.validation_batches", "0");
+    check_value(FOREIGN("\"max_steps\": 9, \"do_eval\": false, \"eval_strategy\": \"no\""),
+                "run.validation_batches", "0");
+    check_value(FOREIGN("\"max_steps\": 9, \"do_eval\": false, \"eval_strategy\": \"epoch\""),
+                "run.validation_batches", "8");
+    check_value(FOREIGN("\"max_steps\": 9, \"data_seed\": 42"), "run.seed", "42");
+    check_value(FOREIGN("\"max_steps\": 9, \"data_seed\": 3, \"seed\": 3"), "run.seed", "3");
+    check_resume(FOREIGN("\"max_steps\": 9, \"resume_from_checkpoint\": true"), "auto");
+    check_resume(FOREIGN("\"max_steps\": 9, \"resume_from_checkpoint\": false"), "none");
+    check_resume(FOREIGN("\"max_steps\": 9, \"resume_from_checkpoint\": \"old\""), "old");
+    static const char *const bad[][2] = {
+        {"\"do_train\": false", "do_train: must be true"},
+        {"\"do_predict\": true", "mics generate writes texts"},
+        {"\"data_seed\": 3", "data_seed: must be as seed, 42"},
+        {"\"data_seed\": 42, \"seed\": 3", "data_seed: must be as seed, 3"},
+        {"\"ignore_data_skip\": true", "use false"},
+        {"\"group_by_length\": true", "samples are drawn whatever their length"},
+        {"\"train_sampling_strategy\": \"sequential\"", "must be \"random\", not \"sequential\""},
+        {"\"eval_delay\": 5", "validations begin before"},
+        {"\"max_eval_samples\": 5", "run.validation_batches says how much"},
+        {"\"model_revision\": \"v2\"", "hf://ORG/NAME@REVISION"},
+        {"\"keep_linebreaks\": false", "texts keep their line breaks"},
+        {"\"is_encoder_decoder\": true", "are not built"},
+        {"\"fsdp_config\": {\"mixed_precision_policy\": \"bf16\"}", "write mixed_precision"},
+    };
+    char text[512];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(text, sizeof text, FOREIGN("\"max_steps\": 9, %s"), bad[i][0]);
+        check_refused(text, MICS_ERR_UNSUPPORTED, bad[i][1]);
+    }
+    check_refused(FOREIGN("\"max_steps\": 9, \"resume_from_checkpoint\": 3"), MICS_ERR_FORMAT,
+                  "must be true, false or");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -609,6 +661,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_long_paths, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_old_precision, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_work, setup, teardown),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

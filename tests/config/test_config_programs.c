@@ -273,6 +273,46 @@ static void test_length(void **state)
     mics_run_close(run);
 }
 
+// Files of programs that are not read are named.
+static void test_unread(void **state)
+{
+    (void)state;
+    static const char *const files[][2] = {
+        {"{\"job\": {}, \"model\": {\"name\": \"llama3\"}, \"training\": {}}",
+         "tell a file of torchtitan"},
+        {"{\"max_duration\": \"1ep\", \"model\": {}, \"train_loader\": {}}",
+         "llm-foundry (Composer)"},
+        {"{\"max_duration\": 1, \"save_interval_unsharded\": 1, \"remote_save_folder\": null}",
+         "OLMo"},
+        {"{\"checkpointer\": {}, \"output_dir\": \"o\", \"metric_logger\": {}}", "torchtune"},
+        {"{\"trainer\": {}, \"exp_manager\": {}, \"model\": {}}", "NeMo"},
+        {"{\"trainer\": {}, \"actor_rollout_ref\": {}, \"algorithm\": {}}", "verl"},
+        {"{\"pipe-parallel-size\": 1, \"num-layers\": 12}", "GPT-NeoX"},
+        {"{\"general\": {}, \"tokens\": {}, \"parallelism\": {}}", "nanotron"},
+        {"{\"out_dir\": \"o\", \"tokenizer_dir\": \"t\", \"train\": {}}", "LitGPT"},
+        {"{\"max_iters\": 5, \"n_layer\": 2, \"warmup_iters\": 1}", "nanoGPT"},
+        {"{\"trainer\": {}, \"seed_everything\": 1, \"model\": {}}", "Lightning"},
+    };
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        check_refused(files[i][0], MICS_ERR_FORMAT, files[i][1]);
+    // One key alone is an unknown key, as it is beside a section of ours.
+    check_refused(FOREIGN("\"max_steps\": 9, \"train_loader\": {}"), MICS_ERR_INVALID,
+                  "train_loader: unknown key");
+    check_refused(RUN_WITH("\"job\": {}, \"training\": {}"), MICS_ERR_INVALID, "unknown key");
+    static const char *const scripts[][3] = {
+        {"train.py", "max_iters = 5000\nblock_size = 64\n", "train.py: is a file of nanoGPT"},
+        {"other.py", "print(1)\n", "other.py: is Python, and a run file is JSON or YAML"},
+        {"gpt.sh", "torchrun pretrain_gpt.py --num-layers 12\n", "is a file of Megatron-LM"},
+        {"any.sh", "exit 0\n", "any.sh: is a shell script"},
+    };
+    for (size_t i = 0; i < sizeof scripts / sizeof *scripts; i++) {
+        mics_run *run = NULL;
+        write_file(scripts[i][0], scripts[i][1]);
+        ASSERT_STATUS(MICS_ERR_FORMAT, mics_run_load(memory, scripts[i][0], NULL, 0, &run));
+        ASSERT_SAID(&seen, scripts[i][2]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +327,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_adapters_of_trl, setup, teardown),
         cmocka_unit_test_setup_teardown(test_says_which, setup, teardown),
         cmocka_unit_test_setup_teardown(test_length, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_unread, setup, teardown),
     };
     return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

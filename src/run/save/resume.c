@@ -351,9 +351,11 @@ static mics_status choose(mics_job *job, const char *resume)
     bool ours = status == MICS_OK && named && is_own(job);
     if (status == MICS_OK && newest != NULL && !ours)
         status = mics_fail(MICS_ERR_INVALID,
-                           "%s: holds checkpoints, which are not overwritten; use --resume auto to "
-                           "go on from the newest (%s), or another --out",
-                           job->run->out, newest);
+                           "%s: holds checkpoints, which are not overwritten%s; use --resume auto "
+                           "to go on from the newest (%s), or another --out",
+                           job->run->out,
+                           job->run->resume == NULL ? "" : ", whatever resume_from_checkpoint says",
+                           newest);
     return status;
 }
 
@@ -403,7 +405,12 @@ mics_status run_job_find_checkpoint(mics_job *job, const char *resume)
     MICS_TRY(name_dirs(job));
     MICS_TRY(newest ? run_job_open_newest(job) : open_chosen(job, resume));
     if (job->checkpoint == NULL)
-        return MICS_OK;
+        return newest && mics_text_is_among(job->run->resume, "auto")
+                   ? mics_json_fail(job->run->json, "resume_from_checkpoint", MICS_ERR_INVALID,
+                                    "is given, and %s has no checkpoint; leave it out: a run "
+                                    "resumes from the newest where there is one",
+                                    job->run->out)
+                   : MICS_OK;
     if (job->world->first == 0)
         MICS_TRY(run_identity_check_file(job->memory, job->run));
     const char *stored = mics_checkpoint_meta_get(job->checkpoint)->run_json;

@@ -89,6 +89,17 @@ const mics_json_value *mics_chat_get(const mics_chats_spec *spec, const mics_jso
                                      mics_chat_field field);
 const char *mics_chat_name(const mics_chats_spec *spec, mics_chat_field field);
 
+/* The weight of a message, as in OpenAI's and Mistral's files: *counts_out false where it is 0, read but
+ * not learned. Returns: MICS_OK; MICS_ERR_INVALID, one line: it is neither 0 nor 1. */
+mics_status mics_chat_read_weight(const char *name, const mics_json_value *messages, int32_t index,
+                                  bool *counts_out);
+
+/* Refuses messages from `from` on whose weight is not 1, as all of them counts. */
+mics_status mics_chat_check_whole(const char *name, const mics_json_value *messages, int32_t from);
+
+/* Refuses a row's own weight that is not 1. */
+mics_status mics_chat_check_weight(const char *name, const mics_json_value *row);
+
 /* Whether a row is a prompt and its completion as two texts, and no chat. */
 bool mics_chat_pair(const mics_chats *chats, const mics_json_value *row, const char **prompt_out,
                     const char **completion_out);

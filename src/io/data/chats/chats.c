@@ -196,7 +196,7 @@ static mics_status open_template(mics_chats *chats)
 // ---- the whole ----
 
 // Goes up when rows become other tokens than before: tokens in caches are then made again.
-enum { ROWS_VERSION = 1 };
+enum { ROWS_VERSION = 2 };
 
 static void hash_text(mics_chats *chats, const char *text)
 {
@@ -341,6 +341,7 @@ mics_status mics_chats_encode(const mics_chats *chats, mics_encoder *encoder, co
 {
     const char *prompt = NULL, *completion = NULL;
     const int64_t before = list->count;
+    MICS_TRY(mics_chat_check_weight(name, row));
     if (chats->spec.pairs)
         MICS_TRY(mics_chat_encode_pair(chats, encoder, name, row, list, notes));
     else if (mics_chat_pair(chats, row, &prompt, &completion))

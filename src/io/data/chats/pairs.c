@@ -74,6 +74,8 @@ static mics_status encode_messages(pair *p, mics_shard_notes *notes)
     for (int a = 0; a < ANSWERS; a++)
         MICS_TRY_OUT(mics_chat_read_answer(p->chats, p->name, p->row, fields[a], &chats[a]));
     MICS_TRY_OUT(find_prompt(p, chats, &prompt));
+    for (int a = 0; a < ANSWERS; a++)
+        MICS_TRY_OUT(mics_chat_check_whole(p->name, chats[a].messages, prompt));
     for (int a = TEXTS - 1; a >= 0; a--) { // the prompt is rendered by either
         const mics_chat *chat = &chats[a % ANSWERS];
         const int32_t count = a == PROMPT ? prompt : mics_json_count(chat->messages);

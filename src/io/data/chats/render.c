@@ -285,25 +285,13 @@ static int32_t last_assistant(const mics_chat *chat)
     return last;
 }
 
-// As OpenAI's and Mistral's files have it: an answer with the weight 0 is read, not learned.
-static mics_status check_weight(const rendering *r, int32_t i, bool *left_out_out)
-{
-    const mics_json_value *weight =
-        mics_json_get(mics_json_element(r->chat->messages, i), "weight");
-    *left_out_out = mics_json_is_number(weight) && mics_json_real(weight) == 0;
-    if (!mics_json_is_number(weight) || *left_out_out || mics_json_real(weight) == 1)
-        return MICS_OK;
-    return mics_fail(MICS_ERR_INVALID,
-                     "%s: message %d has the weight %g; 0 (not learned) and 1 are built", r->name,
-                     (int)i + 1, mics_json_real(weight));
-}
-
 static bool has_weight(const mics_chat *chat)
 {
     bool found = false;
     for (int32_t i = 0; !found && i < mics_json_count(chat->messages); i++)
         found = is_assistant(chat, i) &&
-                mics_json_is_number(mics_json_get(mics_json_element(chat->messages, i), "weight"));
+                mics_json_type_of(mics_json_get(mics_json_element(chat->messages, i), "weight")) !=
+                    MICS_JSON_NULL;
     return found;
 }
 
@@ -313,11 +301,11 @@ static mics_status span_messages(rendering *r, mics_chat_text *text)
     for (int32_t i = r->chats->spec.loss_on == MICS_LOSS_LAST ? last : 0; i >= 0 && i <= last;
          i++) {
         size_t begin = 0, end = 0;
-        bool left_out = false;
+        bool counts = false;
         if (!is_assistant(r->chat, i))
             continue;
-        MICS_TRY(check_weight(r, i, &left_out));
-        if (left_out)
+        MICS_TRY(mics_chat_read_weight(r->name, r->chat->messages, i, &counts));
+        if (!counts)
             continue;
         MICS_TRY(find_begin(r, i, &begin));
         MICS_TRY(find_end(r, i, begin, &end));
@@ -350,7 +338,11 @@ static mics_status span_generated(rendering *r, mics_chat_text *text)
 static mics_status find_spans(rendering *r, mics_chat_text *text)
 {
     const bool completes = r->chat->counted_from >= 0;
-    if (r->chats->spec.loss_on == MICS_LOSS_ALL && !(completes && r->chats->spec.completions))
+    const bool all = r->chats->spec.loss_on == MICS_LOSS_ALL;
+    if (all || completes)
+        MICS_TRY(mics_chat_check_whole(r->name, r->chat->messages,
+                                       completes ? r->chat->counted_from : 0));
+    if (all && !(completes && r->chats->spec.completions))
         return mics_chat_text_add_span(text, 0, r->whole.bytes);
     if (completes) {
         MICS_TRY(render(r, r->chat->counted_from, true, &r->before, NULL));

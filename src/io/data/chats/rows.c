@@ -24,7 +24,7 @@ const char *mics_chat_name(const mics_chats_spec *spec, mics_chat_field field)
 mics_chat_columns mics_chats_columns(const mics_chats_spec *spec)
 {
     mics_chat_columns columns = {
-        .names = {[MICS_FIELDS] = "system", "history", "chat_template_kwargs"}};
+        .names = {[MICS_FIELDS] = "system", "history", "chat_template_kwargs", "weight"}};
     for (int i = 0; i < MICS_FIELDS; i++)
         columns.names[i] = mics_chat_name(spec, (mics_chat_field)i);
     return columns;
@@ -314,6 +314,60 @@ static bool says_something(const mics_json_value *message)
             return true;
     }
     return false;
+}
+
+// ---- weights ----
+
+static const char *weight_text(const mics_json_value *weight, char *text, size_t capacity)
+{
+    if (mics_json_is_number(weight))
+        snprintf(text, capacity, "%g", mics_json_real(weight));
+    else
+        snprintf(text, capacity, "%s", "of another kind than a number");
+    return text;
+}
+
+mics_status mics_chat_read_weight(const char *name, const mics_json_value *messages, int32_t index,
+                                  bool *counts_out)
+{
+    const mics_json_value *weight = mics_json_get(mics_json_element(messages, index), "weight");
+    char text[40];
+    const bool none = mics_json_type_of(weight) == MICS_JSON_NULL;
+    *counts_out = none || mics_json_real(weight) == 1;
+    if (none || *counts_out || (mics_json_is_number(weight) && mics_json_real(weight) == 0))
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: message %d has the weight %s; 0 (not learned) and 1 are built", name,
+                     (int)index + 1, weight_text(weight, text, sizeof text));
+}
+
+mics_status mics_chat_check_whole(const char *name, const mics_json_value *messages, int32_t from)
+{
+    for (int32_t i = from; i < mics_json_count(messages); i++) {
+        bool counts = false;
+        MICS_TRY(mics_chat_read_weight(name, messages, i, &counts));
+        if (!counts)
+            return mics_fail(
+                MICS_ERR_INVALID,
+                "%s: message %d has the weight 0 (not learned), where all that is answered "
+                "counts; leave the weight out, or write the row as \"messages\", with "
+                "\"data\": {\"loss_on\": \"assistant\"}",
+                name, (int)i + 1);
+    }
+    return MICS_OK;
+}
+
+mics_status mics_chat_check_weight(const char *name, const mics_json_value *row)
+{
+    const mics_json_value *weight = mics_json_get(row, "weight");
+    char text[40];
+    if (mics_json_type_of(weight) == MICS_JSON_NULL ||
+        (mics_json_is_number(weight) && mics_json_real(weight) == 1))
+        return MICS_OK;
+    return mics_fail(MICS_ERR_INVALID,
+                     "%s: has the weight %s, and all rows count alike; leave the weight out, or "
+                     "the row; \"weight\" in data.train weighs whole files",
+                     name, weight_text(weight, text, sizeof text));
 }
 
 static mics_status check_messages(const char *name, const mics_json_value *messages)
