@@ -224,6 +224,11 @@ contains empty.out 'empty.jsonl, line 1: 3 tokens, 1 count'
 # No pictures are none.
 echo '{"prompt": "ab", "completion": "c", "images": [], "image": null, "audio": ""}' >none.jsonl
 run 0 none "$mics" explain run.json --samples 1 --set data.train=none.jsonl
+# An exported byte tokenizer is "bytes", as mics train has it.
+run 0 bytes "$mics" train run.json --out bytes --set data.train=one.jsonl
+run 0 folder "$mics" convert bytes folder
+run 0 export "$mics" explain folder --data empty.jsonl --steps 1 --samples 1
+contains export.out 'empty.jsonl, line 1: 3 tokens, 1 count'
 # Also where the first row is the bad one.
 { echo '{"messages": []' && cat one.jsonl; } >first.jsonl
 run 0 first "$mics" explain run.json --samples 1 --set data.train=first.jsonl --set data.skip_bad_lines=1
