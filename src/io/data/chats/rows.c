@@ -23,14 +23,8 @@ const char *mics_chat_name(const mics_chats_spec *spec, mics_chat_field field)
 
 mics_chat_columns mics_chats_columns(const mics_chats_spec *spec)
 {
-    mics_chat_columns columns = {.names = {[MICS_FIELDS] = "system",
-                                           "history",
-                                           "chat_template_kwargs",
-                                           "images",
-                                           "image",
-                                           "videos",
-                                           "audios",
-                                           "audio"}};
+    mics_chat_columns columns = {
+        .names = {[MICS_FIELDS] = "system", "history", "chat_template_kwargs"}};
     for (int i = 0; i < MICS_FIELDS; i++)
         columns.names[i] = mics_chat_name(spec, (mics_chat_field)i);
     return columns;
@@ -417,7 +411,7 @@ mics_status mics_chat_read(const mics_chats *chats, const char *name, const mics
     return check_messages(name, chat_out->messages);
 }
 
-// The last names of mics_chats_columns. Nulls, empty texts and lists are none.
+// Nulls, empty texts and lists are none. Of Parquet such columns are not read.
 mics_status mics_chat_check_media(const char *name, const mics_json_value *row)
 {
     static const char *const media[] = {"images", "image", "videos", "audios", "audio"};
