@@ -12,6 +12,7 @@ import sys
 from . import _run
 from ._library import PROGRAM, Error, log
 
+_MAX_ARGUMENT = 30000  # characters; Linux takes 128 KiB
 _LEVELS = {"error": logging.ERROR, "warning": logging.WARNING}
 
 
@@ -36,7 +37,7 @@ def _said(text):
             yield _LEVELS.get(found[1], logging.INFO), found[2]
 
 
-def run(verb, arguments, flags=None, sets=None, renamed=lambda text: text):
+def run(verb, arguments, flags=None, sets=None, renamed=lambda text: text, standard_input=None):
     """Runs a verb with --json. Returns what it printed.
 
     What does not fit is printed all the same, with an error's line, which then goes to the log.
@@ -47,6 +48,7 @@ def run(verb, arguments, flags=None, sets=None, renamed=lambda text: text):
     command += [f"--set={text}" for text in _run.sets_of(sets or {})]
     done = subprocess.run(
         [*command, "--", *map(os.fspath, arguments)],
+        input=standard_input,
         capture_output=True,
         text=True,
         errors="replace",
@@ -94,8 +96,13 @@ def generate(checkpoint, prompt="", *, tokens=200, samples=None, **flags):
     checkpoint: a run's folder, a step's, or one from Hugging Face; flags: those of `mics generate`, as
     temperature=0.7, top_p=0.9, stop=["\\n"], seed=2.
     """
-    given = {"prompt": prompt, "tokens": tokens, "samples": samples, "quiet": True, **flags}
-    texts = [text["text"] for text in run("generate", [checkpoint], given)["texts"]]
+    if prompt is not None and not isinstance(prompt, str):
+        raise TypeError(f"prompt is a text, and not {type(prompt).__name__}")
+    long = prompt is not None and len(prompt) > _MAX_ARGUMENT
+    said = {"prompt_file": "-"} if long else {"prompt": prompt}
+    given = {**said, "tokens": tokens, "samples": samples, "quiet": True, **flags}
+    printed = run("generate", [checkpoint], given, standard_input=prompt if long else None)
+    texts = [text["text"] for text in printed["texts"]]
     return texts[0] if samples is None else texts
 
 

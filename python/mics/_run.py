@@ -16,6 +16,8 @@ def _text_of(value):
 
 def sets_of(keys):
     """{"run.steps": 20} as KEY=VALUE, as --set takes it: a text or path as it is, anything else as JSON."""
+    if not isinstance(keys, dict):
+        raise TypeError(f'set is a dictionary, as {{"run.seed": 2}}, and not {type(keys).__name__}')
     return [f"{key}={_text_of(value)}" for key, value in keys.items()]
 
 

@@ -13,6 +13,7 @@ import dataclasses
 import json
 import logging
 import math
+import operator
 import os
 import queue
 import signal
@@ -23,6 +24,8 @@ from ._library import Error, log
 
 # What a thread does to itself.
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
+
+MAX_RANKS = 1024  # threads of one process
 
 _in_use = threading.Lock()
 
@@ -141,7 +144,7 @@ class _Job:
         self.last = record
         self.progress.step(record, steps)
         if self.hear_step is not None:
-            self.hear_step(record)
+            self.hear_step(dict(record))
 
     def on_validation(self, step, loss):
         self.validation = {"step": step, "validation_loss": loss}
@@ -240,17 +243,35 @@ def _raise_what_failed(job, renamed):
         log.error("%s", text)
 
 
+def _bytes(text):
+    """For the library, to which a text ends at its first NUL."""
+    encoded = os.fsencode(text)
+    if b"\0" in encoded:
+        raise ValueError(f"{text!r} has a NUL")
+    return encoded
+
+
 def _spec(path, sets, ranks, nodes, resume, callbacks):
-    texts = (ctypes.c_char_p * len(sets))(*[os.fsencode(text) for text in sets])
+    texts = (ctypes.c_char_p * len(sets))(*[_bytes(text) for text in sets])
     return _library.JobSpec(
-        file=os.fsencode(path),
+        file=_bytes(path),
         sets=texts,
         set_count=len(sets),
         ranks=ranks,
         nodes=nodes,
-        resume=None if resume == "auto" else os.fsencode(resume),  # the file may say it
+        resume=None if resume == "auto" else _bytes(resume),  # the file may say it
         callbacks=callbacks,
     )
+
+
+def _check(ranks, nodes, **callbacks):
+    """What the library would take for something else: C's numbers wrap around, and 0 is 1 there."""
+    for name, value, least in (("ranks", ranks, 1), ("nodes", nodes, 0)):
+        if not least <= operator.index(value) <= MAX_RANKS:
+            raise ValueError(f"{name} is {value}; {least} to {MAX_RANKS} work")
+    for name, function in callbacks.items():
+        if function is not None and not callable(function):
+            raise TypeError(f"{name} is no function, but {type(function).__name__}")
 
 
 def _result(job):
@@ -303,6 +324,9 @@ def train(
             f"mics.train has no argument {next(iter(unknown))!r}; keys of run files are given in set, as "
             'set={"optimizer.params.lr": 1e-3}; `mics explain --keys` lists them'
         )
+    _check(ranks, nodes, on_step=on_step, on_validation=on_validation)
+    if set is not None:
+        _run.sets_of(set)
     keys = {
         "run.steps": steps,
         "run.out": out,

@@ -236,6 +236,22 @@ class Errors(Case):
         with self.assertRaisesRegex(TypeError, "no argument 'lr'; keys of run files are given in set"):
             self.train(lr=1e-3)
 
+    def test_arguments_of_other_kinds(self):
+        for wrong, what in (
+            ({"ranks": 0}, "ranks is 0"),
+            ({"ranks": 2**40}, "ranks is"),
+            ({"nodes": -1}, "nodes is -1"),
+            ({"out": self.out + "\0x"}, "has a NUL"),
+            ({"set": ["run.seed=2"]}, "set is a dictionary"),
+            ({"on_validation": "x"}, "on_validation is no function"),
+        ):
+            with self.assertRaisesRegex((TypeError, ValueError), what):
+                self.train(**wrong)
+        self.assertFalse(os.path.exists(self.out))
+
+    def test_a_callback_that_changes_what_it_gets(self):
+        self.assertEqual(self.train(on_step=lambda step: step.clear()).step, STEPS)
+
     def test_one_at_a_time(self):
         with self.assertRaisesRegex(mics.Error, "another mics.train"):
             self.train(on_step=lambda record: self.train(out=self.out + "2"))
@@ -299,6 +315,11 @@ class Program(Case):
         )
         self.assertEqual(text, said["texts"][0]["text"])
         self.assertEqual(mics.generate(self.out, "-- Shall", tokens=20, seed=3, samples=2)[0], text)
+        with self.assertRaisesRegex(TypeError, "prompt is a text, and not list"):
+            mics.generate(self.out, ["-- Shall", "I"])
+        with self.assertLogs("mics", "WARNING") as lines:
+            self.assertIsInstance(mics.generate(self.out, "Shall I " * 50000, tokens=2), str)
+        self.assertIn("the prompt has 400000 tokens", lines.output[0])
 
     def test_the_command(self):
         command = os.path.join(os.path.dirname(sys.executable), "mics")

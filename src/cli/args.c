@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "mics/log.h"
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,8 +181,9 @@ static double scale_of(char **at)
 static mics_status bad_number(const cli_verb *verb, const cli_option *option, const char *text)
 {
     char max[40] = "";
-    if (option->max > 0)
-        snprintf(max, sizeof max, " and at most %lld", (long long)option->max);
+    if (option->max > 0 || (is_whole(option) && errno == ERANGE))
+        snprintf(max, sizeof max, " and at most %lld",
+                 option->max > 0 ? (long long)option->max : LLONG_MAX);
     if (option->kind == CLI_POSITIVE)
         return mics_fail(MICS_ERR_INVALID, "mics %s: --%s %s: needs a number above 0%s", verb->name,
                          option->name, text, max);

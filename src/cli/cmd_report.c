@@ -5,8 +5,11 @@
 #include "cli.h"
 #include "io/report/page.h"
 #include "io/report/printer.h"
+#include "mics/log.h"
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { BUCKETS = 2048 }; // of all runs, so that a page stays small; half of it of a single one
 
@@ -46,8 +49,12 @@ static mics_status replace(mics_memory *memory, const char *path, const mics_tex
     const char *name = slash != NULL ? path + (slash - folder) + 1 : path;
     if (slash != NULL)
         slash[slash == folder] = '\0'; // "/" stays
+    const char *in = slash != NULL ? folder : ".";
     const mics_status status =
-        mics_file_replace(memory, slash != NULL ? folder : ".", name, page->bytes, page->used);
+        access(in, W_OK | X_OK) == 0
+            ? mics_file_replace(memory, in, name, page->bytes, page->used)
+            : mics_fail(mics_status_of_errno(errno), "%s: %s; give an --out that can be written",
+                        in, strerror(errno));
     mics_free(memory, folder);
     return status;
 }

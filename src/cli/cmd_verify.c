@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "cli.h"
 #include "io/report/printer.h"
+#include "mics/log.h"
 #include "mics/run.h"
 
 static const double PROGRESS_EVERY_US = 5e6;
@@ -100,6 +101,9 @@ static mics_status run_verify(cli_call *call)
                 cell_flag("good", status == MICS_OK && found.problems == 0));
     printer_close(r);
     MICS_TRY(status);
+    if (found.checkpoints == 0)
+        mics_log(MICS_LOG_INFO, "%s: holds no checkpoint; its other files are what was checked",
+                 path);
     if (found.problems == 0)
         return MICS_OK;
     call->running = true; // status 1: the usage was right

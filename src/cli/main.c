@@ -104,9 +104,11 @@ static int run_help(int argc, char **argv)
 // What was printed must have arrived: a full disk is an error.
 static int finish(int code)
 {
-    if (fflush(stdout) == 0 && !ferror(stdout))
+    const bool flushed = fflush(stdout) == 0;
+    if (flushed && !ferror(stdout))
         return code;
-    mics_fail(MICS_ERR_IO, "standard output: %s", strerror(errno));
+    mics_fail(MICS_ERR_IO, "standard output: %s",
+              flushed ? "not all could be written" : strerror(errno)); // errno is of something else
     return code != EXIT_GOOD ? code : EXIT_FAILED;
 }
 

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum { MAX_NAMES = 24, MAX_DEFAULTS = 8, TEXT_BYTES = 4096 };
 
@@ -109,7 +110,8 @@ static const char *find_key(const config *run, const program *of)
 
 static bool has_pairs(const config *run)
 {
-    return mics_text_is_among(mics_json_string(mics_adopt_at(run, "objective.type")), "dpo|ipo");
+    const char *type = mics_json_string(mics_adopt_at(run, "objective.type"));
+    return type != NULL && (strcasecmp(type, "dpo") == 0 || strcasecmp(type, "ipo") == 0);
 }
 
 static const program *program_of(const config *run, const char **key_out)

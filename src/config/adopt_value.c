@@ -121,7 +121,7 @@ mics_status mics_adopt_put(config *run, const char *target, const char *text, co
         return MICS_OK;
     if (!mics_adopt_says(run, target))
         return set(run, target, text, source, origin);
-    if (was_set(run, target) || strcmp(text, "\"auto\"") == 0)
+    if ((was_set(run, target) && !was_set(run, source)) || strcmp(text, "\"auto\"") == 0)
         return MICS_OK;
     MICS_TRY(is_same(run, mics_adopt_at(run, target), text, &same));
     if (same)

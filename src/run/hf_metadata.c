@@ -476,7 +476,7 @@ static mics_status refuse_files(const mics_saved *saved, const char *dir)
 mics_status run_hf_metadata_check(const mics_saved *saved, const char *dir)
 {
     mics_json *config = NULL;
-    static const char *const of_runs[] = {"manifest.json", "checkpoints", "latest"};
+    static const char *const of_runs[] = {"manifest.json", "checkpoints", "latest", "run-id"};
     for (size_t i = 0; i < sizeof of_runs / sizeof of_runs[0]; i++)
         MICS_TRY(refuse_where(saved->memory, dir, of_runs[i],
                               "is a run's, and no model is exported beside it"));

@@ -149,15 +149,23 @@ static mics_status take_along(mics_job *job)
     return MICS_OK;
 }
 
+mics_status run_job_find_bytes(mics_job *job, bool *exported_out)
+{
+    const mics_run *run = job->run;
+    *exported_out = false;
+    if (run->tokenizer_open && strcmp(run->tokenizer, "bytes") != 0)
+        MICS_TRY(run_is_byte_tokenizer(job->memory, run->tokenizer, exported_out));
+    job->run->tokenizer = *exported_out ? "bytes" : run->tokenizer;
+    return MICS_OK;
+}
+
 static mics_status open_tokenizer(mics_job *job)
 {
     const mics_run *run = job->run;
     const bool shards = only_shards(run);
     const bool bytes = strcmp(run->tokenizer, "bytes") == 0;
     bool exported = false;
-    if (run->tokenizer_open && !bytes)
-        MICS_TRY(run_is_byte_tokenizer(job->memory, run->tokenizer, &exported));
-    job->run->tokenizer = exported ? "bytes" : run->tokenizer;
+    MICS_TRY(run_job_find_bytes(job, &exported));
     if (run->special_tokens_open && (shards || job->model->masked))
         job->run->add_special_tokens = false;
     if (shards && run->add_special_tokens)

@@ -113,6 +113,11 @@ mics_status run_job_open_model(mics_job *job, int32_t ranks, int32_t nodes, int3
  * chosen by it. Returns: as run_job_open_model. */
 mics_status run_job_open_schedule(mics_job *job);
 
+/* An exported byte tokenizer that a folder brought along is "bytes" (job->run->tokenizer).
+ *
+ * `exported_out` says whether it is one. Returns: MICS_OK; why it cannot be read, logged. */
+mics_status run_job_find_bytes(mics_job *job, bool *exported_out);
+
 /* The rest, for training: output folder, tokenizer, corpora, resumption, safetensors. Only the
  * first process writes: the folder, its lock and its token cache. */
 mics_status run_job_open_data(mics_job *job);

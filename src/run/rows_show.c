@@ -107,6 +107,7 @@ mics_status mics_job_samples(mics_job *job, int64_t count,
     const mics_run *run = job->run;
     mics_chats *chats = NULL;
     mics_status status = MICS_OK;
+    bool exported = false;
     showing self = {.memory = job->memory,
                     .pairs = run->preference.kind != MICS_PREFERENCE_NONE,
                     .left = count,
@@ -114,6 +115,7 @@ mics_status mics_job_samples(mics_job *job, int64_t count,
                     .ctx = ctx};
     if (!run->rows)
         return fail_texts(job->memory, run);
+    MICS_TRY(run_job_find_bytes(job, &exported));
     MICS_TRY_OUT(mics_tokenizer_open(job->memory, run->tokenizer, &job->tokenizer));
     self.tokenizer = job->tokenizer;
     MICS_TRY_OUT(run_rows_open(job->memory, run, job->tokenizer, &chats));

@@ -33,6 +33,7 @@ wrong 2 "whole number" train run.json --ranks two
 wrong 2 "at least 1" train run.json --ranks 0
 wrong 2 "mics generate: --temperature -1: needs a number of at least 0" generate good --temperature -1
 grep -q 'of at least 0$' wrong.err || fail "a temperature has no upper bound"
+wrong 2 "of at least 0 and at most 9223372036854775807" generate good --seed 9223372036854775808
 wrong 2 "a value is missing" train run.json --ranks
 wrong 2 "missing: RUN.json" explain
 wrong 2 "takes no value" explain run.json --json=yes
@@ -61,7 +62,9 @@ wrong 2 "--data FILES is missing" eval good
 
 if [ -w /dev/full ]; then
     "$mics" explain run.json --ranks 2 >/dev/full 2>full.err && fail "a full disk went unnoticed"
-    contains full.err "standard output"
+    contains full.err "standard output: No space left on device"
+    "$mics" watch good --once >/dev/full 2>full.err && fail "a full disk went unnoticed"
+    contains full.err "standard output: not all could be written"
 fi
 
 # ---- run files ----

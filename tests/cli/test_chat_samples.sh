@@ -211,6 +211,8 @@ bad 'neither two texts nor two arrays of messages' '{"prompt": "a", "completion"
 bad 'neither two texts nor two arrays of messages' '{"prompt": "a", "completion": [{"role": "assistant", "content": "b"}]}'
 bad '"instruction" is no text' '{"instruction": 5, "output": "b"}'
 bad 'has a "history", which would be left out' '{"instruction": "a", "output": "b", "history": [["c", "d"]]}'
+bad 'has "images", and models here read text alone' '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "images": ["a.png"]}'
+bad 'has "image", and models here read text alone' '{"prompt": "a", "completion": "b", "image": {"path": "a.png"}}'
 bad 'the text of "tools"' '{"messages": [{"role": "user", "content": "a"}], "tools": "none"}'
 bad 'is no JSON object' '[1]'
 bad 'column' '{"messages": [}'
@@ -231,6 +233,14 @@ contains nothing.err 'nothing.jsonl, line 1: becomes no tokens'
 echo '{"prompt": "ab", "completion": ""}' >empty.jsonl
 run 0 empty "$mics" explain run.json --samples 1 --set data.train=empty.jsonl
 contains empty.out 'empty.jsonl, line 1: 3 tokens, 1 count'
+# No pictures are none.
+echo '{"prompt": "ab", "completion": "c", "images": [], "image": null, "audio": ""}' >none.jsonl
+run 0 none "$mics" explain run.json --samples 1 --set data.train=none.jsonl
+# An exported byte tokenizer is "bytes", as mics train has it.
+run 0 bytes "$mics" train run.json --out bytes --set data.train=one.jsonl
+run 0 folder "$mics" convert bytes folder
+run 0 export "$mics" explain folder --data empty.jsonl --steps 1 --samples 1
+contains export.out 'empty.jsonl, line 1: 3 tokens, 1 count'
 # Also where the first row is the bad one.
 { echo '{"messages": []' && cat one.jsonl; } >first.jsonl
 run 0 first "$mics" explain run.json --samples 1 --set data.train=first.jsonl --set data.skip_bad_lines=1
@@ -248,6 +258,7 @@ lacks() { # ROW TEMPLATE
 calls='{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f"}}]}]}'
 for row in "$calls" '{"messages": [{"role": "assistant", "content": [{"type": "text", "text": "b"}]}]}' \
     '{"messages": [{"role": "assistant", "content": "b"}], "system": "S"}' \
+    '{"prompt": [{"role": "user", "content": "a"}], "completion": [{"role": "assistant", "content": "b"}], "system": "S"}' \
     '{"messages": [{"role": "assistant", "content": "b"}], "tools": [{"name": "f"}]}'; do
     lacks "$row" prefixes.jinja
     contains lossy.err 'warning: 1 chats have what their tokens lack'

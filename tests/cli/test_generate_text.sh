@@ -27,6 +27,10 @@ generate 0 empty --prompt-file empty.txt
 same none empty
 generate 2 both --prompt a --prompt-file prompt.txt
 contains both.err '--prompt contradicts --prompt-file'
+printf '%0300d' 7 >long.txt
+generate 0 long --prompt-file long.txt
+contains long.err 'the prompt has 300 tokens, and the model positions for'
+grep -q warning file.err && fail "a short prompt is too long"
 printf 'a\0b' >nul.txt
 generate 2 nul --prompt-file nul.txt
 contains nul.err 'nul.txt: a prompt is text, and byte 1 is a NUL'

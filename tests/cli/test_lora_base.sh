@@ -108,6 +108,11 @@ contains fresh.err "base"
 cp -r base changed
 printf '\001' | dd of=changed/model.safetensors bs=1 seek=$(($(wc -c <base/model.safetensors) - 6)) conv=notrunc 2>dd.err
 cmp -s base/model.safetensors changed/model.safetensors && fail "nothing was changed"
+# PEFT's folder has no hash of it, but its name.
+run 0 put "$mics" generate base --adapter whole/adapter-00000006 --tokens 2
+grep -q "is put on" put.err && fail "the adapter's own model is another"
+run 0 put "$mics" generate changed --adapter whole/adapter-00000006 --tokens 2
+contains put.err "names base as its model, and is put on changed"
 mv base kept
 mv changed base
 run 2 changed "$mics" train run.json --ranks 4 --nodes 2 --out whole --steps 9

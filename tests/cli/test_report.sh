@@ -47,6 +47,13 @@ contains both.html '<mark>    &quot;seed&quot;: 3,'
 [ "$(grep -c '<mark>' both.html)" -le 14 ] || fail "more is marked than differs"
 run 0 again "$mics" report other "$name" -o both.html # a page of ours is replaced
 
+run 1 nowhere "$mics" report other --out nowhere/page.html
+contains nowhere.err 'nowhere: No such file or directory; give an --out that can be written'
+# Without a checkpoint a run's other files are what is verified.
+cp -r other bare && rm -r bare/checkpoints
+run 0 bare "$mics" verify bare
+contains bare.err 'bare: holds no checkpoint'
+
 # A million lines are thinned out.
 awk 'BEGIN { for (i = 1; i <= 5000; i++) printf "{\"step\": %d, \"loss\": %d}\n", i, i == 4321 ? 99 : 2 }' >long.txt
 mkdir long && mv long.txt long/metrics.jsonl

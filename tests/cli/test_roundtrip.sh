@@ -65,6 +65,9 @@ contains broken.err "logits are not finite"
 run 2 fp16 "$mics" generate half --precision fp16
 one_line fp16.err
 contains fp16.err "fp32 and bf16 are known"
+mkdir begun && cp out/run-id begun/ # a run before its first checkpoint
+run 2 begun "$mics" convert out begun
+contains begun.err "begun/run-id: is a run's, and no model is exported beside it"
 run 2 twice "$mics" convert out exported
 one_line twice.err
 contains twice.err "not overwritten"

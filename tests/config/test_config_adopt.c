@@ -36,6 +36,14 @@ static void test_contradicts(void **state)
     check_refused(FOREIGN("\"gradient_accumulation_steps\": 4, \"max_steps\": 9,"
                           "\"deepspeed\": {\"gradient_accumulation_steps\": 2}"),
                   MICS_ERR_INVALID, "contradicts gradient_accumulation_steps 4; leave one out");
+    // Of two --set neither goes before the other; before the file both do.
+    const char *const sets[] = {"max_length=32", "data.sequence_length=64"};
+    const char file[] = FOREIGN("\"max_steps\": 9, \"max_length\": 16");
+    mics_run *run = NULL;
+    ASSERT_STATUS(MICS_ERR_INVALID, mics_run_parse(memory, "run.json", file, sets, 2, &run));
+    ASSERT_OK(mics_run_parse(memory, "run.json", file, sets + 1, 1, &run));
+    assert_int_equal(run->sequence_length, 64);
+    mics_run_close(run);
 }
 
 // ---- optimizers ----

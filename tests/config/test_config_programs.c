@@ -55,6 +55,9 @@ static void test_trl_pairs(void **state)
     // SFTConfig has these keys, too.
     check_value(FOREIGN("\"max_steps\": 9, \"max_length\": 64, \"loss_type\": \"ipo\""),
                 "optimizer.params.lr", "1e-06");
+    // A choice may be written in any case.
+    check_value(FOREIGN("\"max_steps\": 9, \"objective\": {\"type\": \"DPO\"}"), "run.log_every",
+                "10");
     static const char *const bad[][2] = {
         {DPO("\"loss_type\": \"hinge\""), "loss_type: must be"},
         {DPO("\"loss_type\": [\"sigmoid\", \"sft\"]"), "loss_type: must be"},

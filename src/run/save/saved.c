@@ -257,6 +257,14 @@ static mics_status open_downloaded(mics_saved *saved, const char *path)
     return open_downloaded_tokenizer(saved);
 }
 
+// A model's name may be a hub's; two folders that are here are the same or not.
+static bool is_other_folder(const char *path, const char *other)
+{
+    struct stat a, b;
+    return path != NULL && other != NULL && stat(path, &a) == 0 && stat(other, &b) == 0 &&
+           (a.st_dev != b.st_dev || a.st_ino != b.st_ino);
+}
+
 // A folder of PEFT's, on the model that it names or saved->base.
 static mics_status open_peft(mics_saved *saved, const char *path)
 {
@@ -273,6 +281,10 @@ static mics_status open_peft(mics_saved *saved, const char *path)
                          base != NULL ? base : "");
     if (saved->base == NULL)
         MICS_TRY(mics_strdup(saved->memory, base, &saved->base));
+    if (is_other_folder(saved->peft.base, saved->base))
+        mics_log(MICS_LOG_WARNING,
+                 "%s: names %s as its model, and is put on %s; an adapter fits its own model alone",
+                 path, saved->peft.base, saved->base);
     MICS_TRY(open_downloaded(saved, saved->base));
     MICS_TRY(run_import_open_adapter(saved->memory, saved->model, path, &saved->adapter));
     mics_free(saved->memory, saved->path);

@@ -107,6 +107,11 @@ static mics_status feed_prompt(writer *self, const float **logits_out)
     const int64_t fit = self->capacity - self->front;
     const int64_t first = self->prompt_tokens > fit ? self->prompt_tokens - fit : 0;
     separator = separator >= 0 ? separator : 0;
+    if (first > 0)
+        mics_log(MICS_LOG_WARNING,
+                 "the prompt has %lld tokens, and the model positions for %lld of them: its last "
+                 "ones count",
+                 (long long)self->prompt_tokens, (long long)fit);
     if (self->front > 0)
         MICS_TRY(take(self, self->frame.before, self->front));
     if (self->prompt_tokens > 0)

@@ -64,6 +64,11 @@ mics_status mics_chat_read_answer(const mics_chats *chats, const char *name,
                                   const mics_json_value *row, mics_chat_field answer,
                                   mics_chat *chat_out);
 
+/* Refuses a row with pictures, films or sounds.
+ *
+ * Returns: MICS_ERR_INVALID, which names the field. */
+mics_status mics_chat_check_media(const char *name, const mics_json_value *row);
+
 /* Whether a chat's text does not say all that its row does: a system prompt beside its messages, tools
  * or calls of which the template knows nothing, parts of a message that it prints as Python would. */
 bool mics_chat_is_lossy(const mics_chats *chats, const mics_chat *chat, const mics_buffer *text);

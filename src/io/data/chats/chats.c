@@ -342,6 +342,7 @@ mics_status mics_chats_encode(const mics_chats *chats, mics_encoder *encoder, co
     const char *prompt = NULL, *completion = NULL;
     const int64_t before = list->count;
     MICS_TRY(mics_chat_check_weight(name, row));
+    MICS_TRY(mics_chat_check_media(name, row));
     if (chats->spec.pairs)
         MICS_TRY(mics_chat_encode_pair(chats, encoder, name, row, list, notes));
     else if (mics_chat_pair(chats, row, &prompt, &completion))

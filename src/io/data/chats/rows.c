@@ -465,14 +465,37 @@ mics_status mics_chat_read(const mics_chats *chats, const char *name, const mics
     return check_messages(name, chat_out->messages);
 }
 
+// Nulls, empty texts and lists are none. Of Parquet such columns are not read.
+mics_status mics_chat_check_media(const char *name, const mics_json_value *row)
+{
+    static const char *const media[] = {"images", "image", "videos", "audios", "audio"};
+    for (size_t i = 0; i < sizeof media / sizeof *media; i++) {
+        const mics_json_value *value = mics_json_get(row, media[i]);
+        const char *text = mics_json_string(value);
+        if (mics_json_count(value) > 0 || (text != NULL && text[0] != '\0'))
+            return mics_fail(MICS_ERR_INVALID,
+                             "%s: has \"%s\", and models here read text alone; take the field out, "
+                             "or the row",
+                             name, media[i]);
+    }
+    return MICS_OK;
+}
+
+// ShareGPT's and Alpaca's rows have it as their first message.
+static bool leaves_system(const mics_chats_spec *spec, const mics_json_value *row)
+{
+    const mics_chat_kind kind = mics_chats_kind(spec, row);
+    return kind == MICS_CHAT_MESSAGES ? has(spec, row, MICS_FIELD_MESSAGES)
+                                      : kind != MICS_CHAT_ALPACA;
+}
+
 bool mics_chat_is_lossy(const mics_chats *chats, const mics_chat *chat, const mics_buffer *text)
 {
     static const char part[] = "'type': '";
-    const mics_json_value *messages = mics_chat_get(&chats->spec, chat->row, MICS_FIELD_MESSAGES);
     const mics_json_value *arguments = mics_json_get(chat->row, "chat_template_kwargs");
     const char *system = mics_json_string(mics_json_get(chat->row, "system"));
     bool lossy =
-        (messages != NULL && system != NULL && system[0] != '\0') ||
+        (leaves_system(&chats->spec, chat->row) && system != NULL && system[0] != '\0') ||
         (mics_json_count(arguments) > 0 && !mics_json_is_same(arguments, chats->spec.variables)) ||
         (mics_json_count(chat->tools) > 0 && !chats->tools);
     for (int32_t i = 0; i < mics_json_count(chat->messages) && !lossy; i++) {
