@@ -32,7 +32,7 @@ typedef struct mics_attention_pairs {
     /* Floats at_TT (rows, TILE), in their place, to rounded pairs (rows / 2, TILE). */
     void (*round_down)(float *at_TT, int64_t rows);
 
-    /* to (rows, TILE) = floats (rows, TILE), rounded. */
+    /* bf16 to (rows, TILE) = floats (rows, TILE), rounded. */
     void (*round_rows)(void *to, const float *from_TT, int64_t rows);
 } mics_attention_pairs;
 
