@@ -375,23 +375,22 @@ static mics_status ask(mics_job *job, mics_status (*rank_main)(void *ctx, run_ra
     return status;
 }
 
-// Phase by phase.
-static mics_status train_until(mics_job *job, int64_t until)
+// Of a phase that has ended the next one begins. Trains no further than it, and than asked.
+static mics_status enter_phase(mics_job *job, int64_t until)
 {
-    do {
-        const int64_t done = mics_job_facts_get(job).step;
-        if (done == mics_run_phase_end(job->run) && done < job->run->steps)
-            MICS_TRY(job->failed = next_phase(job));
-        const int64_t end = mics_run_phase_end(job->run);
-        job->train_until = until < end ? until : end;
-        MICS_TRY(ask(job, run_trainer_train));
-    } while (mics_job_facts_get(job).step == job->train_until && job->train_until < until);
+    const int64_t done = mics_job_facts_get(job).step;
+    if (done == mics_run_phase_end(job->run) && done < job->run->steps)
+        MICS_TRY(job->failed = next_phase(job));
+    const int64_t end = mics_run_phase_end(job->run);
+    job->train_until = until < end ? until : end;
     return MICS_OK;
 }
 
 mics_status mics_job_train(mics_job *job, int64_t steps)
 {
     const int64_t done = mics_job_facts_get(job).step, left = job->run->steps - done;
+    const int64_t until = steps > 0 && steps < left ? done + steps : job->run->steps;
+    mics_status status;
     MICS_TRY(job->failed);
     if (steps < 0)
         return mics_fail(MICS_ERR_INVALID, "mics_job_train: %lld steps; 0 trains to the end",
@@ -400,8 +399,12 @@ mics_status mics_job_train(mics_job *job, int64_t steps)
         return MICS_OK;
     if (job->interrupted) // by what was asked then
         atomic_store(&job->stop.reason, RUN_STOP_NONE);
-    const mics_status status =
-        train_until(job, steps > 0 && steps < left ? done + steps : job->run->steps);
+    do {
+        status = enter_phase(job, until);
+        if (status == MICS_OK)
+            status = ask(job, run_trainer_train);
+    } while (status == MICS_OK && mics_job_facts_get(job).step == job->train_until &&
+             job->train_until < until);
     job->interrupted = status == MICS_ERR_INTERRUPTED;
     return status;
 }
