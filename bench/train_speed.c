@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "mics/core/device.h"
 #include "mics/core/engine.h"
+#include "mics/core/transport.h"
 #include "model/from_config.h"
 #include "ops/kernels.h"
 #include <pthread.h>

@@ -5,6 +5,7 @@
 // again after an interruption, it resumes from the newest checkpoint.
 //
 //   custom_model OUT EXPORT TEXT...     trains on the texts into OUT, exports to the folder EXPORT
+#include <mics/builder.h>
 #include <mics/run.h>
 #include <stdio.h>
 

@@ -5,8 +5,10 @@
 // Started again it resumes from its newest checkpoint, with the same bits.
 //
 //   own_loop CONFIG.json TEXT OUT STEPS     CONFIG.json: of a Hugging Face decoder, at least 256 tokens
+#include "mics/core/transport.h"
 #include <mics/core/checkpoint.h>
 #include <mics/core/engine.h>
+#include <mics/core/transport.h>
 #include <mics/mics.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "mics/core/comm.h"
+#include "mics/core/transport.h"
 #include "mics/log.h"
 #include "mics/memory.h"
 #include "test.h"

@@ -4,7 +4,7 @@
 #
 # Static checks over the files that git tracks. Ends with status 1 if any finds something.
 #
-#   tools/lint.sh format         clang-format in check mode
+#   tools/lint.sh format         clang-format in check mode; lines of a source, and of what README.md has a newcomer read
 #   tools/lint.sh words          words of ours where the field has one, beyond what tools/lint/words.txt allows
 #   tools/lint.sh tidy BUILD [COMMIT]
 #                                clang-tidy; BUILD is a folder configured by CMake
@@ -21,6 +21,8 @@ check_format() {
     git ls-files -z 'src/*' | xargs -0 wc -l | awk '
         $2 != "total" && $1 > 600 { print $2 ": " $1 " lines, where 600 are the most"; bad = 1 }
         END { exit bad }'
+    sed -n '/read in this order/,/^What a new op/p' README.md | grep -oE '(docs|include|src)/[a-z0-9_/]+\.(md|[ch])' | sort -u |
+        xargs cat | awk 'END { if (NR > 5000) print "what README.md says to read: " NR " lines, where 5000 are the most"; exit NR > 5000 }'
 }
 
 # The text of the tree and the names of its files; what others wrote, and what happened once, is left out.

@@ -5,9 +5,11 @@
 //
 //   agreement measured ROUNDS       under MPI: medians of rounds of 40 each, in us
 //   agreement planned CLUSTER:NODES what the planner's costs are, in us
+#include "mics/core/agreement.h"
 #include "base/clock.h"
 #include "mics/core/comm.h"
 #include "mics/core/schedule.h"
+#include "mics/core/transport.h"
 #include "mics/memory.h"
 #include "mics/run.h"
 #include "plan/cost/cost.h"

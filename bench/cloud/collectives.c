@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "mics/core/comm.h"
 #include "mics/core/mesh.h"
+#include "mics/core/transport.h"
 #include "mics/memory.h"
 #include <mpi.h>
 #include <pthread.h>

@@ -4,6 +4,7 @@
 // model of 100 billion parameters; and mics+ against MiCS, each with the smallest group that fits.
 // Zhang et al., PVLDB 16(1), 2022, arXiv:2205.00119.
 #include "clusters.h"
+#include "plan/search/baseline.h"
 #include "study.h"
 #include <stdio.h>
 #include <string.h>

@@ -4,6 +4,7 @@
 #include "rows.h"
 #include "base/json.h"
 #include "mics/log.h"
+#include "plan/search/baseline.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,6 +12,7 @@
 //
 // A layer is cut into four units, each with one matrix; the passes are listed by hand, from the steps of a
 // schedule of that model.
+#include "mics/builder.h"
 #include "mics/log.h"
 #include "study.h"
 #include <stdio.h>

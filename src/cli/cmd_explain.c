@@ -6,11 +6,13 @@
 #include "cli/explain.h"
 #include "io/report/printer.h"
 #include "io/report/terminal.h"
+#include "mics/core/ledger.h"
 #include "mics/core/schedule.h"
 #include "mics/log.h"
 #include "mics/memory.h"
 #include "mics/run.h"
 #include "run/settings.h"
+#include "schedule/rules.h"
 #include <string.h>
 
 // A longer schedule shows its first and its last steps.

@@ -6,6 +6,7 @@
 #include "cli/plan_offer.h"
 #include "cli/plan_sweep.h"
 #include "plan.h"
+#include "plan/search/baseline.h"
 #include <string.h>
 
 typedef struct plan_options {

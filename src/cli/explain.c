@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/explain.h"
+#include "mics/core/ledger.h"
+#include "schedule/rules.h"
 #include <math.h>
 #include <string.h>
 

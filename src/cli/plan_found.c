@@ -5,6 +5,7 @@
 #include "cli/plan_offer.h"
 #include "cli/plan_words.h"
 #include "plan.h"
+#include "plan/search/baseline.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

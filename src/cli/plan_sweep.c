@@ -7,6 +7,7 @@
 #include "cli/plan_offer.h"
 #include "cli/plan_words.h"
 #include "plan.h"
+#include "plan/search/baseline.h"
 #include <string.h>
 
 enum { NOTE_COLUMN = 14 };

@@ -7,7 +7,9 @@
 #include "cli.h"
 #include "io/report/printer.h"
 #include "io/report/terminal.h"
+#include "mics/core/ledger.h"
 #include "run/settings.h"
+#include "schedule/rules.h"
 #include "train.h"
 #include <errno.h>
 #include <math.h>

@@ -4,6 +4,7 @@
 // exchanges.
 #include "base/size.h"
 #include "internal.h"
+#include "mics/core/transport.h"
 #include "mics/log.h"
 
 static mics_status check_call(const mics_comm *comm, const mics_comm_call *call)

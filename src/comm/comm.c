@@ -4,6 +4,7 @@
 // builds agreement and broadcast from exchanges.
 #include "mics/core/comm.h"
 #include "internal.h"
+#include "mics/core/heartbeat.h"
 #include "mics/log.h"
 
 // A broadcast travels in parts, so that the ranks of the chain pass them on at the same time.

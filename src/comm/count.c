@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A communicator that counts the bytes another one sends, intra-node and inter-node.
 #include "internal.h"
+#include "mics/core/transport.h"
 #include "mics/log.h"
 #include <assert.h>
 

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/nccl.h"
 #include "mics/core/comm.h"
+#include "mics/core/transport.h"
 #include <stddef.h>
 #include <stdint.h>
 

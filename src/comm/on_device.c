@@ -4,6 +4,7 @@
 // choose by the same table.
 #include "base/network.h"
 #include "internal.h"
+#include "mics/core/transport.h"
 #include "mics/log.h"
 #include <math.h>
 #include <stdio.h>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run trains of its model: an adapter, or the tensors of model.trainable.
 #include "config/keys.h"
+#include "mics/builder.h"
 #include "mics/log.h"
 #include <stdio.h>
 #include <string.h>

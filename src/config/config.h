@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "config/lr.h"
+#include "mics/builder.h"
 #include "mics/core/dtype.h"
 #include "mics/core/mesh.h"
 #include "mics/core/optimizer.h"

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What keys change in a model: data.document_mask, run.residual_dtype.
 #include "config/config.h"
+#include "mics/builder.h"
 #include <string.h>
 
 mics_status mics_run_mask_documents(const mics_run *run, mics_model *model)

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "config/keys.h"
 #include "config/value.h"
+#include "mics/builder.h"
 #include "mics/log.h"
 #include <stdio.h>
 #include <string.h>

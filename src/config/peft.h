@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/json.h"
+#include "mics/builder.h"
 #include "mics/model.h"
 
 #define MICS_PEFT_CONFIG "adapter_config.json"

@@ -13,6 +13,9 @@
 #include "engine/scrub.h"
 #include "engine/state.h"
 #include "engine/status.h"
+#include "mics/core/agreement.h"
+#include "mics/core/transport.h"
+#include "schedule/rules.h"
 #include <stdio.h>
 #include <string.h>
 

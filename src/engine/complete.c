@@ -11,6 +11,7 @@
 #include "engine/scrub.h"
 #include "engine/status.h"
 #include "engine/streams.h"
+#include "mics/core/transport.h"
 #include "mics/log.h"
 
 void begin_streams(mics_engine *engine, mics_phase phase)

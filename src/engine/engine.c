@@ -17,6 +17,9 @@
 #include "engine/streams.h"
 #include "engine/verdict.h"
 #include "engine/watch.h"
+#include "mics/core/agreement.h"
+#include "mics/core/heartbeat.h"
+#include "mics/core/transport.h"
 #include "mics/log.h"
 #include <math.h>
 #include <stdatomic.h>

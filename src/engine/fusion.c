@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which neighbouring ops run as one call, where the first one's kernels say so (mics_op_pair).
 #include "engine/fusion.h"
+#include "schedule/rules.h"
 
 static const mics_op_pair *find_pair(const mics_engine *engine, const mics_op *first,
                                      const mics_op *next)

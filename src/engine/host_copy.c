@@ -12,6 +12,7 @@
 #include "engine/islands.h"
 #include "engine/state.h"
 #include "mics/log.h"
+#include "schedule/rules.h"
 
 static int64_t at_most(int64_t value, int64_t limit)
 {

@@ -3,6 +3,7 @@
 // Types and functions that the files of this module share; private to the engine.
 #pragma once
 
+#include "mics/core/agreement.h"
 #include "mics/core/engine.h"
 #include "ops/kernels.h"
 #include <pthread.h>

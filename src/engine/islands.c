@@ -12,6 +12,8 @@
 #include "engine/islands.h"
 #include "base/free.h"
 #include "engine/ballot.h"
+#include "mics/core/agreement.h"
+#include "mics/core/ledger.h"
 #include "mics/log.h"
 #include <math.h>
 #include <string.h>

@@ -3,6 +3,7 @@
 // Where a round's momentum lies, and what its owners do with it (schedule/owners.c says who).
 #include "engine/matrices.h"
 #include "engine/state.h"
+#include "schedule/rules.h"
 
 float *momentum_for(const mics_engine *engine, int32_t unit, int32_t owner)
 {

@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "engine/state.h"
 #include "mics/log.h"
+#include "schedule/rules.h"
 
 // ---- calls ----
 

@@ -5,6 +5,8 @@
 #include "engine/state.h"
 #include "base/free.h"
 #include "engine/graphs.h"
+#include "mics/core/transport.h"
+#include "schedule/rules.h"
 
 static mics_status open_offsets(mics_engine *engine, int32_t count, int64_t **offsets_out)
 {

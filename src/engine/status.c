@@ -4,6 +4,7 @@
 // steps are called.
 #include "engine/status.h"
 #include "engine/state.h"
+#include "mics/core/heartbeat.h"
 #include <stdio.h>
 #include <string.h>
 

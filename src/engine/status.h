@@ -4,6 +4,7 @@
 #pragma once
 
 #include "engine/islands.h"
+#include "schedule/rules.h"
 
 /* Begins a call of the engine, which every rank makes alike: a new number in the heartbeat. */
 void status_call(mics_engine *engine, engine_call call);

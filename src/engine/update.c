@@ -6,6 +6,7 @@
 #include "engine/matrices.h"
 #include "engine/scrub.h"
 #include "engine/state.h"
+#include "schedule/rules.h"
 
 void add_squares(const mics_engine *engine, int32_t unit, int32_t degree, double *sum)
 {

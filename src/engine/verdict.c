@@ -4,6 +4,7 @@
 #include "engine/verdict.h"
 #include "engine/ballot.h"
 #include "engine/islands.h"
+#include "mics/core/agreement.h"
 #include "mics/log.h"
 #include <math.h>
 #include <stdio.h>

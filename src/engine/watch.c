@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "engine/state.h"
 #include "engine/status.h"
+#include "mics/core/heartbeat.h"
 #include "mics/log.h"
 #include <stdarg.h>
 #include <string.h>

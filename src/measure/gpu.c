@@ -4,6 +4,7 @@
 // Whether it is GPUs that are measured is settled before, alike on all ranks: run.device, or --device.
 #include "base/clock.h"
 #include "measure/internal.h"
+#include "mics/core/transport.h"
 #include "mics/log.h"
 #include <math.h>
 #include <stdio.h>

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "measure/measure.h"
 #include "mics/core/comm.h"
+#include "mics/core/transport.h"
 #include "ops/kernels.h"
 #include <stdarg.h>
 #include <stdio.h>

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "config/config.h"
 #include "measure/internal.h"
+#include "mics/core/ledger.h"
 #include "mics/core/schedule.h"
 #include "mics/log.h"
 #include "model/from_config.h"

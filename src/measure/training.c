@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "measure/internal.h"
 #include "mics/core/engine.h"
+#include "mics/core/transport.h"
 #include "mics/log.h"
 #include "plan/simulate/simulate.h"
 #include "run/ranks/precision.h"

@@ -7,6 +7,7 @@
 //
 // The two have other names; RoBERTa's positions begin behind the row of its padding token, and its
 // head's GELU is always the exact one.
+#include "mics/builder.h"
 #include "model/builders.h"
 #include <stdio.h>
 #include <string.h>

@@ -4,6 +4,7 @@
 // Face's configuration keys and tensor names. Weights are (outputs, inputs). One parameter holds
 // the rows of q, k and v, one those of gate and up.
 #include "model/decoder.h"
+#include "mics/builder.h"
 #include <stdio.h>
 #include <string.h>
 

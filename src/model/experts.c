@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Units of experts: parameters alone, one expert's behind the other's.
+#include "mics/builder.h"
 #include "mics/log.h"
 #include "model/internal.h"
 

@@ -3,6 +3,7 @@
 // What of a model trains. Parameters are marked; units that have both kinds become two; and tensors
 // that no trained parameter leads to have no gradient.
 #include "base/size.h"
+#include "mics/builder.h"
 #include "mics/log.h"
 #include "model/internal.h"
 #include <fnmatch.h>

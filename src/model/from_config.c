@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The builder that a Hugging Face config.json names by its model_type.
 #include "model/from_config.h"
+#include "mics/builder.h"
 #include "mics/log.h"
 #include "model/builders.h"
 #include <stdio.h>

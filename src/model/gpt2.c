@@ -6,6 +6,7 @@
 // Dropout is where transformers' modeling_gpt2.py has it: embd_pdrop of the sum of both embeddings
 // (GPT2Model.drop), attn_pdrop of the probabilities (attn_dropout), resid_pdrop of what each c_proj
 // gives, before it is added (GPT2Attention.resid_dropout, GPT2MLP.dropout).
+#include "mics/builder.h"
 #include "model/builders.h"
 #include <math.h>
 #include <stdio.h>

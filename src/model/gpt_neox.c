@@ -7,6 +7,7 @@
 // Dropout is where transformers' modeling_gpt_neox.py has it: hidden_dropout of the embeddings
 // (emb_dropout), of what attention's dense gives (post_attention_dropout) and of what the MLP gives
 // (post_mlp_dropout), before they are added; attention_dropout of the probabilities.
+#include "mics/builder.h"
 #include "model/builders.h"
 #include <stdio.h>
 #include <string.h>

@@ -3,6 +3,7 @@
 // What the files that make a model share. Private to this module.
 #pragma once
 
+#include "mics/builder.h"
 #include "mics/model.h"
 
 enum { MODEL_PARAM_ALIGNMENT = MICS_ALIGNMENT / 4 }; // fp32 elements

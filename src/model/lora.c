@@ -5,6 +5,7 @@
 // that get an adapter are its slices.
 #include "base/size.h"
 #include "base/text.h"
+#include "mics/builder.h"
 #include "mics/log.h"
 #include "model/internal.h"
 #include <math.h>

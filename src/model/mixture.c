@@ -4,6 +4,7 @@
 // holds the rows of an expert's gate and up, another those of its down. The experts of a layer are
 // a unit of their own.
 #include "model/mixture.h"
+#include "mics/builder.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -4,6 +4,7 @@
 #include "mics/model.h"
 #include "base/free.h"
 #include "base/size.h"
+#include "mics/builder.h"
 #include "mics/log.h"
 #include "model/internal.h"
 #include <math.h>

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Modules that families share, with torch's names of their parameters.
+#include "mics/builder.h"
 #include "model/builders.h"
 #include <stdio.h>
 

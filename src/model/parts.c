@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The tensors of Hugging Face files that parameters are made of: the rows of each, and their names.
+#include "mics/builder.h"
 #include "mics/log.h"
 #include "mics/model.h"
 #include "model/internal.h"

@@ -7,6 +7,7 @@
 // narrow vectors. Here one chain of three GEMMs has the parameters of all, and heads are as wide as
 // its values.
 #include "model/shapes.h"
+#include "mics/builder.h"
 #include "model/from_config.h"
 #include <stdio.h>
 

@@ -13,6 +13,7 @@
 // with sequence_blocks on both sides of attention where a batch has several sequences. Tensors keep
 // their numbers, and those of the rows get the width of rows that travel (ops/experts/def.h); new ones
 // come behind.
+#include "mics/builder.h"
 #include "mics/log.h"
 #include "mics/memory.h"
 #include "model/internal.h"

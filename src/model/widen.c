@@ -8,6 +8,7 @@
 //
 // Each cast of a tensor is made once, before the first op that reads it.
 #include "base/free.h"
+#include "mics/builder.h"
 #include "mics/log.h"
 #include "mics/memory.h"
 #include "model/internal.h"

@@ -7,6 +7,7 @@
 #include "mics/run.h"
 #include "plan/offers/pick.h"
 #include "plan/offers/planning.h"
+#include "plan/search/baseline.h"
 #include "run/run_schedule.h"
 #include "run/usual.h"
 #include "sizing.h"

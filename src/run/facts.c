@@ -4,6 +4,7 @@
 #include "io/data/chats.h"
 #include "job.h"
 #include "mics/core/device.h"
+#include "mics/core/ledger.h"
 #include "run/ranks/gpu.h"
 #include "run/ranks/precision.h"
 #include "run/settings.h"

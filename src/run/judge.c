@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "judge.h"
+#include "mics/core/agreement.h"
 #include "mics/log.h"
 #include "quarantine.h"
 #include <math.h>

@@ -5,6 +5,7 @@
 
 #include "context.h"
 #include "guard.h"
+#include "mics/core/agreement.h"
 
 enum { RUN_JUDGE_TEXT_BYTES = 1024 };
 

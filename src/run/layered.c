@@ -5,6 +5,7 @@
 // is told. What a checkpoint has stays as long as it fits.
 #include "schedule/layered.h"
 #include "base/size.h"
+#include "mics/core/ledger.h"
 #include "mics/log.h"
 #include "run/layered.h"
 #include "run/run_schedule.h"

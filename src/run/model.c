@@ -3,6 +3,7 @@
 // A run's model: one that a config.json describes, or one that the program builds by itself.
 #include "run/model.h"
 #include "job.h"
+#include "mics/builder.h"
 #include "mics/log.h"
 #include "model/from_config.h"
 #include "run/hf_metadata.h"

@@ -10,6 +10,7 @@
 #include "collectives.h"
 #include "job.h"
 #include "mics/core/schedule.h"
+#include "mics/core/transport.h"
 #include "mics/log.h"
 #include "run/model.h"
 #include "run/ranks/cores.h"

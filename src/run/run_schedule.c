@@ -3,6 +3,7 @@
 // The schedule of what a run says.
 #include "run/run_schedule.h"
 #include "mics/core/schedule.h"
+#include "schedule/rules.h"
 #include "share.h"
 #include "sizing.h"
 

@@ -16,6 +16,7 @@
 #include "schedule/activations.h"
 #include "base/free.h"
 #include "base/size.h"
+#include "schedule/rules.h"
 #include <string.h>
 
 enum { ALIGNED_FLOATS = MICS_ALIGNMENT / 4 };

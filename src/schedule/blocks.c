@@ -6,6 +6,7 @@
 // so many places in turn, number i place i % PLACES. They are spread over all units, so that copies
 // are. The unit before number i writes number i's input, so its forward waits until number i - PLACES
 // is stored. That one comes back behind the same unit's backward, which may read its output.
+#include "mics/core/ledger.h"
 #include "mics/log.h"
 #include "schedule/activations.h"
 

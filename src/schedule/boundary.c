@@ -35,6 +35,7 @@
 #include "schedule/listing.h"
 #include "schedule/meeting_steps.h"
 #include "schedule/owners.h"
+#include "schedule/rules.h"
 
 // Whether a unit may share a message.
 static bool is_small(const builder *b, int32_t unit)

@@ -3,6 +3,7 @@
 // Refuses models, batches and meshes that no schedule can be made for.
 #include "schedule/check.h"
 #include "mics/log.h"
+#include "schedule/rules.h"
 #include <math.h>
 
 // Computations (a unit forward or backward) in one step: the list stays below about half a GiB.

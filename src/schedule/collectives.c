@@ -8,8 +8,10 @@
 // between equal local ranks are both in place.
 #include "schedule/collectives.h"
 #include "comm/delta/delta.h"
+#include "mics/core/agreement.h"
 #include "schedule/ledger.h"
 #include "schedule/listing.h"
+#include "schedule/rules.h"
 
 // Whether the owner of a block adds what each other member sends it, in two bytes a number.
 static bool sums_directly(const builder *b, mics_step_kind kind)

@@ -3,6 +3,7 @@
 // How many micro-batches are in flight where nobody says it.
 #include "schedule/layered.h"
 #include "mics/core/schedule.h"
+#include "schedule/rules.h"
 
 // A slot of bf16 numbers is off by some 2^-9 of the sum for each time that one is added: 8 times
 // stay below a third of a percent, and fp16 loses 3 of its bits' range.

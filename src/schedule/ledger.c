@@ -3,7 +3,9 @@
 // The memory ledger and the traffic ledger, summed over a schedule.
 #include "schedule/ledger.h"
 #include "base/size.h"
+#include "mics/core/ledger.h"
 #include "mics/log.h"
+#include "schedule/rules.h"
 
 size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag)
 {

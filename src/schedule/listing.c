@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps and the list that takes them.
 #include "schedule/listing.h"
+#include "schedule/rules.h"
 
 mics_status add_step(builder *b, mics_step step, int32_t *index_out)
 {

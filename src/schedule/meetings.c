@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Local steps: when each unit meets, and where what it takes lies in memory.
 #include "schedule/meetings.h"
+#include "mics/core/ledger.h"
 
 int32_t meeting_states(const mics_schedule *schedule, int32_t unit)
 {

@@ -1,7 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The collectives of a schedule over units, alike ones together.
+#include "mics/core/ledger.h"
 #include "mics/core/schedule.h"
+#include "schedule/rules.h"
 
 const char *mics_step_algorithm_text(const mics_step *step)
 {

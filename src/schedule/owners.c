@@ -14,6 +14,7 @@
 //      than it has now.
 #include "schedule/owners.h"
 #include "mics/log.h"
+#include "schedule/rules.h"
 #include <stdlib.h>
 
 // Whether a unit has matrices that the optimizer makes orthogonal.

@@ -11,6 +11,7 @@
 //      one (mics_op_pair) both do, or neither.
 #include "mics/log.h"
 #include "schedule/activations.h"
+#include "schedule/rules.h"
 
 static void mark(lifetime *lives, int32_t tensor)
 {

@@ -8,6 +8,7 @@
 // begin with updates, those of v and v + 1. A unit stays gathered when it is needed again within
 // that window (the last layer, between its forward and its backward).
 #include "base/free.h"
+#include "mics/builder.h"
 #include "schedule/activations.h"
 #include "schedule/boundary.h"
 #include "schedule/check.h"
@@ -21,6 +22,7 @@
 #include "schedule/owners.h"
 #include "schedule/parts.h"
 #include "schedule/reductions.h"
+#include "schedule/rules.h"
 
 // ---- what a pass touches ----
 

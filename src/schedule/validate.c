@@ -67,9 +67,11 @@
 #include "schedule/validate.h"
 #include "base/free.h"
 #include "comm/delta/delta.h"
+#include "mics/core/ledger.h"
 #include "schedule/activations.h"
 #include "schedule/ledger.h"
 #include "schedule/owners.h"
+#include "schedule/rules.h"
 #include <string.h>
 
 static const stream_clock at_the_start = {{-1, -1, -1, -1}};

@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Invariants 17 to 20 of validate.c: meetings of islands.
+#include "mics/core/agreement.h"
+#include "mics/core/ledger.h"
 #include "mics/log.h"
 #include "schedule/meetings.h"
 #include "schedule/validate.h"

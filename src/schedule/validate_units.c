@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Invariants 5 to 11 of validate.c: what becomes of each unit's parameters and gradients.
 #include "mics/log.h"
+#include "schedule/rules.h"
 #include "schedule/validate.h"
 
 mics_status validator_broken(const validator *v, int number, const char *why)

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "comm_checks.h"
+#include "mics/core/heartbeat.h"
 #include "ranks.h"
 #include <stdatomic.h>
 #include <string.h>

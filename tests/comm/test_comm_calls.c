@@ -6,6 +6,7 @@
 #include "captured.h"
 #include "comm/fault.h"
 #include "comm_checks.h"
+#include "mics/core/transport.h"
 
 // ---- a device ----
 

@@ -5,6 +5,8 @@
 #include "captured.h"
 #include "comm/fault.h"
 #include "comm_checks.h"
+#include "mics/core/heartbeat.h"
+#include "mics/core/transport.h"
 #include <time.h>
 
 // ---- two channels ----

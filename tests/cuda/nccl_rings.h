@@ -4,6 +4,7 @@
 #pragma once
 
 #include "mics/core/engine.h"
+#include "mics/core/transport.h"
 #include "ranks.h"
 
 enum { NCCL_RINGS_MOST = MICS_AXES * MICS_SCOPES, NCCL_RANKS_MOST = 8 };

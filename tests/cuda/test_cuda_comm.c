@@ -6,6 +6,7 @@
 #include "comm/captured.h"
 #include "comm/comm_checks.h"
 #include "gpu.h"
+#include "mics/core/transport.h"
 #include <stdlib.h>
 #include <time.h>
 

@@ -7,6 +7,7 @@
 #include "gpu.h"
 #include "mics/core/device.h"
 #include "mics/core/engine.h"
+#include "mics/core/transport.h"
 #include "ops/kernels.h"
 #include <math.h>
 

@@ -10,6 +10,7 @@
 #include "comm/captured.h"
 #include "comm/internal.h"
 #include "gpu.h"
+#include "mics/core/transport.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

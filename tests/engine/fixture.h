@@ -5,6 +5,9 @@
 // schedule says, peak memory as the ledger says.
 #pragma once
 
+#include "mics/builder.h"
+#include "mics/core/ledger.h"
+#include "mics/core/transport.h"
 #include "ops/kernels.h"
 
 #include "base/json.h"

@@ -5,6 +5,9 @@
 #pragma once
 
 #include "fixture.h"
+#include "mics/core/ledger.h"
+#include "mics/core/transport.h"
+#include "schedule/rules.h"
 
 enum { MAX_ISLANDS = 8, MAX_STEPS = 24 };
 

@@ -6,6 +6,7 @@
 #include "fixture.h"
 #include "flips.h"
 #include "mics/core/device.h"
+#include "schedule/rules.h"
 
 static const float clip = 0.5f;
 

@@ -3,6 +3,8 @@
 // A step's update that is due: whoever reads the state in between has that of the step, training
 // goes on as if nobody had, and it is dropped with the state that it belongs to.
 #include "fixture.h"
+#include "mics/core/ledger.h"
+#include "mics/core/transport.h"
 
 enum { STEPS = 4, RANKS = 4, MICRO_STEPS = 2 };
 

@@ -4,6 +4,7 @@
 // order of updates; what is sent is what sizes say, and less; damage is found, and numbers heal it.
 #include "engine/internal.h"
 #include "fixture.h"
+#include "schedule/rules.h"
 #include <stdatomic.h>
 
 enum { STEPS = FIXTURE_STEPS_RUN < 6 ? 4 : 6, MAX_PARAMS = 1 << 17 };

@@ -7,6 +7,7 @@
 // Legend: N = SEQUENCES * LENGTH tokens, C hidden size, I inner size, H heads of D, V vocabulary.
 #include "base/json.h"
 #include "engine/state.h"
+#include "mics/core/transport.h"
 #include "model/from_config.h"
 #include "ops/common/cases_masks.h"
 #include "ranks.h"

@@ -5,6 +5,7 @@
 // under shardings, other splits of the batch, and with experts that are spread over ranks.
 #include "base/json.h"
 #include "engine/state.h"
+#include "mics/core/transport.h"
 #include "model/from_config.h"
 #include "ranks.h"
 #include "wide_model.h"

@@ -5,6 +5,7 @@
 // for the others' time-out.
 #include "comm/fault.h"
 #include "fixture.h"
+#include "mics/core/transport.h"
 #include "model/from_config.h"
 #include <math.h>
 #include <stdatomic.h>

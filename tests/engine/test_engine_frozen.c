@@ -4,6 +4,7 @@
 // fixture.h checks of bytes, memory and replicas. What is frozen stays, and what trains has the
 // gradients that it has where all train.
 #include "fixture.h"
+#include "mics/builder.h"
 #include <fnmatch.h>
 
 enum { STEPS = FIXTURE_STEPS_RUN < 5 ? FIXTURE_STEPS_RUN : 5 };

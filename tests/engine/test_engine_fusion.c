@@ -5,6 +5,7 @@
 #include "../schedule/models.h"
 #include "engine/fusion.h"
 #include "later.h"
+#include "mics/builder.h"
 
 // Where the sum lies, moved there, a linear may still read its input.
 static void check_moved(const mics_engine *engine, int32_t unit, int32_t op, int64_t by, bool fuses)

@@ -4,6 +4,8 @@
 // under several shardings and with every kernel table.
 #include "engine/state.h"
 #include "golden.h"
+#include "mics/builder.h"
+#include "mics/core/transport.h"
 #include "ranks.h"
 #include <math.h>
 

@@ -4,6 +4,7 @@
 // and beside computation. Losses of each island and step, and what all agree on in the end, are
 // within 1e-5 (tests/golden/README.md, islands).
 #include "golden.h"
+#include "mics/core/transport.h"
 #include "ranks.h"
 #include <math.h>
 

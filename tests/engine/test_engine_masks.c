@@ -3,6 +3,7 @@
 // Segments and tokens that do not count, in whole models: documents of one sample train as they do
 // apart, every mesh gives the same losses, and a step of which nothing counts is left out.
 #include "fixture.h"
+#include "mics/core/transport.h"
 
 enum { LENGTH = FIXTURE_LENGTH, SEQUENCES = 3, TOKENS = SEQUENCES * LENGTH };
 

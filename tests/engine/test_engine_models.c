@@ -6,6 +6,8 @@
 // whole sequence.
 #include "base/rng.h"
 #include "engine/state.h"
+#include "mics/builder.h"
+#include "mics/core/transport.h"
 #include "ranks.h"
 #include "schedule/models.h"
 #include <math.h>

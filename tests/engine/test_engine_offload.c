@@ -4,6 +4,7 @@
 // step fixture.h checks bytes and memory.
 #include "fixture.h"
 #include "later.h"
+#include "mics/builder.h"
 
 static const char gpt2[] =
     "{\"model_type\": \"gpt2\", \"n_layer\": 7, \"n_head\": 3, \"n_embd\": 12, "

@@ -3,6 +3,7 @@
 // Preference pairs: losses and sums as fp64 has them from each answer's log-probability, gradients as
 // differences of the loss, and the same on every mesh.
 #include "fixture.h"
+#include "mics/builder.h"
 
 enum { LENGTH = FIXTURE_LENGTH, SEQUENCES = 48 };
 

@@ -3,6 +3,7 @@
 // Recomputation changes no bit, however much of it there is: each family with each form of it has
 // the losses, norms and parameters of the run that keeps everything. fixture.h checks memory.
 #include "fixture.h"
+#include "mics/builder.h"
 
 static const mics_recompute forms[] = {
     {0, false, true, false},  {0, false, false, true}, {0, false, true, true},

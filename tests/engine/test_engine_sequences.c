@@ -3,6 +3,7 @@
 // Ranks that share sequences: every number of them has the losses and norms of one rank on the same
 // data, and in every step all that fixture.h checks, bytes and memory among it.
 #include "fixture.h"
+#include "mics/builder.h"
 #include <math.h>
 
 enum { SEQUENCES = 16, STEPS = FIXTURE_STEPS_RUN < 4 ? FIXTURE_STEPS_RUN : 4 };

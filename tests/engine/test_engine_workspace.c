@@ -3,6 +3,7 @@
 // The descriptors' workspaces are those that the kernels ask for.
 #include "base/json.h"
 #include "base/size.h"
+#include "mics/builder.h"
 #include "mics/model.h"
 #include "model/from_config.h"
 #include "ops/attention/def.h"

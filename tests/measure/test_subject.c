@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "measure/internal.h"
+#include "mics/core/ledger.h"
 #include "test.h"
 #include <stdio.h>
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/capture.h"
+#include "mics/builder.h"
 #include "mics/model.h"
 #include "test.h"
 

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The builder's checks. Each mistake is one line, and the calls after it do nothing.
+#include "mics/builder.h"
 #include "schedule/models.h"
 #include "small_model.h"
 #include <math.h>

@@ -3,6 +3,7 @@
 // BERT and RoBERTa from configurations: sizes, names and shapes as published, and what is refused.
 #include "base/watched.h"
 #include "engine/golden.h"
+#include "mics/builder.h"
 #include "model/from_config.h"
 
 #define LAYERS                                                                                     \

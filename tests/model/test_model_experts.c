@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Units of experts: the builder's checks of them, and of slices of stacked tensors.
+#include "mics/builder.h"
 #include "small_model.h"
 #include <stdio.h>
 

@@ -3,6 +3,7 @@
 // GPT-2 from configurations: sizes, names and shapes as published, and what is refused.
 #include "base/capture.h"
 #include "engine/golden.h"
+#include "mics/builder.h"
 #include "model/from_config.h"
 #include <math.h>
 

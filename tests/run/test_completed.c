@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whoever reads the state in the middle of a run, through mics/run.h: losses are those of a run that nobody read, and the
 // bytes of metrics are those of the schedule, with what a reader had to complete first.
+#include "mics/core/ledger.h"
 #include "mics/run.h"
 #include "run/job.h"
 #include "test.h"

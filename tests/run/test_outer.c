@@ -4,6 +4,7 @@
 // memory are what the schedule says; what islands agreed on is evaluated; a stop acts on all ranks at
 // the same step.
 #include "exact.h"
+#include "mics/core/ledger.h"
 #include "small_gpt2.h"
 #include <math.h>
 #include <stdlib.h>

@@ -4,6 +4,7 @@
 // during whose work another run saves.
 #include "base/capture.h"
 #include "base/json.h"
+#include "mics/builder.h"
 #include "run/jobs.h"
 
 typedef struct own_model {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rank that the others wait for: known from what each has waited, and told once an episode.
 #include "engine/fixture.h"
+#include "mics/core/agreement.h"
 #include "run/report/slowest.h"
 #include <stdatomic.h>
 #include <time.h>

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a list does once a step: second hops, the norm, updates, and what brings gradients and parameters back.
 #include "list_checks.h"
+#include "mics/core/ledger.h"
+#include "schedule/rules.h"
 
 // After everything that touches the unit's accumulator in the micro-steps.
 static void check_after_gradients(const order *o, int32_t unit, int32_t at)

@@ -3,7 +3,9 @@
 // How many exchanges (messages to another rank) a rank makes in one run of a list, and in a step.
 #pragma once
 
+#include "mics/core/ledger.h"
 #include "mics/core/schedule.h"
+#include "schedule/rules.h"
 
 static inline int64_t chunks_of(const mics_schedule *schedule, const mics_step *step)
 {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "base/json.h"
+#include "mics/builder.h"
 #include "mics/model.h"
 #include "model/from_config.h"
 #include "test.h"

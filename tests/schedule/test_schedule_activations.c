@@ -8,9 +8,11 @@
 // Terms of a gradient in a unit: one an op, what that op's backward gives to its input, and one for
 // the gradient of the unit's output, which the next unit left. A sum hands its gradient on as it
 // is.
+#include "mics/builder.h"
 #include "mics/core/schedule.h"
 #include "mics/log.h"
 #include "models.h"
+#include "schedule/rules.h"
 #include <stdlib.h>
 
 enum { OPS = 24, TENSORS = 32, UNITS = 10, PARAMS = 24, IN_FLIGHT = 3, VALUES = 100000 };

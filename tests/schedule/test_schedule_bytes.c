@@ -6,6 +6,7 @@
 // 6 links inside nodes and 2 between them; over 4 ranks that are 2 apart, 2 and 2; over 2 ranks
 // that are 4 apart, 0 and 2.
 #include "exchanges.h"
+#include "mics/core/ledger.h"
 #include "mics/core/schedule.h"
 #include "model/from_config.h"
 #include "models.h"

@@ -3,6 +3,7 @@
 // All-to-alls of schedules against sizes written out by hand, and what has none.
 #include "base/capture.h"
 #include "base/json.h"
+#include "mics/core/ledger.h"
 #include "mics/core/schedule.h"
 #include "model/from_config.h"
 #include "test.h"

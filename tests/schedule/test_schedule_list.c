@@ -4,6 +4,8 @@
 // been written, nothing is written while another step may still read it, and every gradient is
 // reduced and every parameter updated as often as it must be.
 #include "list_checks.h"
+#include "mics/core/ledger.h"
+#include "schedule/rules.h"
 #include <math.h>
 
 // ---- parameter slots ----

@@ -3,9 +3,12 @@
 // Local steps: when units meet, what that sends and takes, and where it stands in the list. Over a grid
 // of meshes and options the invariants hold, and each change of a list that matters breaks one.
 #include "base/capture.h"
+#include "mics/builder.h"
+#include "mics/core/ledger.h"
 #include "mics/core/schedule.h"
 #include "model/from_config.h"
 #include "models.h"
+#include "schedule/rules.h"
 #include <stdlib.h>
 
 // Takes the next of a few choices out of a number.

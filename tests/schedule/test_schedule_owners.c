@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who makes which matrix orthogonal, over meshes of 1 to 64 ranks: each matrix once in its optimizer
 // group, by owners that are as busy as can be, for bytes and FLOPs that follow from the model.
+#include "mics/core/ledger.h"
 #include "mics/core/schedule.h"
 #include "model/from_config.h"
 #include "models.h"

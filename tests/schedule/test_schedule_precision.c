@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Mixed precision: the ledgers by hand, and beside those of fp32.
+#include "mics/builder.h"
+#include "mics/core/ledger.h"
 #include "mics/core/schedule.h"
 #include "models.h"
 

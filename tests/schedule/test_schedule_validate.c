@@ -6,6 +6,7 @@
 #include "mics/core/schedule.h"
 #include "model/from_config.h"
 #include "models.h"
+#include "schedule/rules.h"
 
 // ---- the grid ----
 

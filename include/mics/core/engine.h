@@ -6,6 +6,7 @@
 #ifndef MICS_ENGINE_H
 #define MICS_ENGINE_H
 
+#include "mics/core/agreement.h"
 #include "mics/core/comm.h"
 #include "mics/core/optimizer.h"
 #include "mics/core/schedule.h"

@@ -20,6 +20,7 @@
 #include "mics/core/mesh.h"
 #include "mics/core/optimizer.h"
 #include "mics/core/preference.h"
+#include "mics/core/recompute.h"
 #include "mics/memory.h"
 #include "mics/model.h"
 #include "mics/op.h"
@@ -291,19 +292,6 @@ typedef enum mics_precision {
     MICS_PRECISIONS
 } mics_precision;
 
-// Activations that are not kept from forward to backward, but made again there. Layers are the
-// units that compute between the first and the loss. Bits do not depend on it.
-typedef struct mics_recompute {
-    int32_t units; // layers that keep their input alone; MICS_RECOMPUTE_ALL: every unit does
-    bool last;     // they are the last ones, else the first
-    // In the other layers what is cheap to compute and dear to hold is made again, part by part
-    // (Korthikanti et al., 2022, arXiv:2205.05198): attention and what leads to it, and the rest.
-    // Results of GEMMs are kept. See schedule/recompute.h.
-    bool attention, mlp;
-} mics_recompute;
-
-enum { MICS_RECOMPUTE_ALL = INT32_MAX, MICS_RECOMPUTE_BYTES = 48 };
-
 // Local steps: islands (mics_mesh.islands) train for themselves, and meet. An *anchor* is what they
 // agreed on last. In its meeting a unit's change since then, anchor less masters, is averaged over
 // the islands by the tokens that counted in them; an outer Nesterov step with that as its gradient
@@ -488,13 +476,6 @@ typedef struct mics_schedule {
     mics_bytes kind_bytes[MICS_PHASES][MICS_STEP_KINDS][MICS_STAGES];
 } mics_schedule;
 
-/* Training steps after which lists repeat: outer.every, times moments_every where states meet; 1
- * without local steps. Pure. */
-int32_t mics_schedule_period(const mics_schedule *schedule);
-
-/* Different offsets of meetings in a period; 0 without local steps. Pure. */
-int32_t mics_schedule_windows(const mics_schedule *schedule);
-
 /* Ranks that together hold a unit's block once or several times: 1 / E of all for experts. Pure.
  *
  * Needs:   0 <= unit < units of the model.
@@ -572,28 +553,6 @@ static inline bool mics_schedule_shares(const mics_schedule *schedule, int32_t u
     return schedule->spec.share_params && schedule->sharding[unit].params > 1;
 }
 
-/* Whether a unit's parameter sync sends changes, inter-node. Its update then writes masters alone:
- * until the sync this rank's block of the parameter shard is what other ranks have of it. Pure.
- *
- * Needs:   0 <= unit < units of the model.
- */
-static inline bool mics_schedule_codes(const mics_schedule *schedule, int32_t unit)
-{
-    const mics_sharding *s = &schedule->sharding[unit];
-    return schedule->spec.delta_sync && mics_schedule_trains(schedule, unit) &&
-           s->optimizer > s->params &&
-           s->optimizer * schedule->experts[unit] > schedule->spec.mesh.ranks_per_node;
-}
-
-/* Whether that of any unit does. Pure. */
-static inline bool mics_schedule_codes_any(const mics_schedule *schedule)
-{
-    bool any = false;
-    for (int32_t u = 0; u < schedule->spec.model->unit_count; u++)
-        any = any || mics_schedule_codes(schedule, u);
-    return any;
-}
-
 /* Whether the updates of a step are the head of the next list, and its replica gathers, unless they
  * are early: O < ranks, and no all_reduces. Pure.
  */
@@ -602,114 +561,6 @@ static inline bool mics_schedule_defers(const mics_schedule *schedule)
     return schedule->spec.mesh.sharding.optimizer < schedule->spec.mesh.ranks &&
            !schedule->spec.all_reduces;
 }
-
-/* Elements of each block that a DIRECT sum sends at once, of `elems`: all of them, or a chunk. Of
- * numbers that travel as they are held. Pure.
- *
- * Needs:   of the spec its sum_chunk_elems; elems >= 0.
- */
-int64_t mics_schedule_sum_chunk(const mics_schedule_spec *spec, int64_t elems);
-
-/* Whether replica gathers can be early: there are replicas, and sums travel whole. Pure.
- *
- * Needs:   of the spec its mesh, all_reduces and boundary_dtype.
- */
-bool mics_schedule_may_gather_early(const mics_schedule_spec *spec);
-
-/* Whether they are early where nobody says so (boundary.c has the rule). Pure.
- *
- * Needs:   the same, precision and params_dtype.
- */
-bool mics_schedule_early_by_rule(const mics_schedule_spec *spec);
-
-/* Where in the activation arena lies what a unit's plan says, for one micro-batch in flight. Pure.
- *
- * Needs:   0 <= in_flight < spec.layered_micro_steps of the schedule.
- * Returns: offset in elements; `at` itself where it is -1, or shared by all.
- */
-static inline int64_t mics_schedule_in_flight_at(const mics_schedule *schedule, int64_t at,
-                                                 int32_t in_flight)
-{
-    return at >= 0 && at < schedule->in_flight_elems ? at + in_flight * schedule->in_flight_elems
-                                                     : at;
-}
-
-/* The unit of a round that an owner (a block of the optimizer group) takes matrices of. Pure.
- *
- * Needs:   a unit of the round.
- */
-static inline int32_t mics_schedule_owned_unit(const mics_schedule *schedule, int32_t unit,
-                                               int32_t owner)
-{
-    const mics_round round = schedule->rounds[unit];
-    return schedule->members[round.at + owner % round.count];
-}
-
-/* Floats that the momentum of a round takes whose units have so many elements (padded): a block for
- * each owner, and one from each for what the rank owns, which are the same where it owns all. Pure.
- *
- * Needs:   padded_elems >= 0, optimizer >= 1.
- */
-static inline int64_t mics_schedule_round_elems(int64_t padded_elems, int32_t optimizer)
-{
-    return optimizer > 1 ? 2 * padded_elems : padded_elems;
-}
-
-/* Whether all collectives of a kind are part of what the step before left, and nothing is sent
- * where that left nothing: those of momentum where updates are deferred, and replica gathers that
- * are not early. Pure. */
-static inline bool mics_schedule_is_left_over(const mics_schedule *schedule, mics_step_kind kind)
-{
-    return mics_schedule_defers(schedule) &&
-           (kind == MICS_STEP_MOMENTUM_TO_OWNERS || kind == MICS_STEP_MOMENTUM_BACK ||
-            (kind == MICS_STEP_REPLICA_GATHER && !schedule->spec.early_gathers));
-}
-
-// What AGREE sends to every rank.
-typedef struct mics_agreement {
-    double loss;               // sum over the rank's tokens, or pairs
-    double sum_squares;        // of its 1 / ranks of the gradients
-    double updated_squares;    // of the gradients that the updates before this step's forward took
-    int64_t counted;           // of them, those that have a part in the loss
-    uint32_t told;             // what the rank tells all others
-    float waited_us;           // its computation for others, in the training step before
-    int64_t memory_peak_bytes; // of the rank, so far
-    double router_sums[MICS_ROUTER_SUMS];         // over the rank's sequences and layers
-    double preference_sums[MICS_PREFERENCE_SUMS]; // over the rank's pairs
-} mics_agreement;
-
-/* Every unit, or none. Pure. */
-static inline mics_recompute mics_recompute_all(bool all)
-{
-    const mics_recompute r = {all ? MICS_RECOMPUTE_ALL : 0, false, false, false};
-    return r;
-}
-
-/* Whether anything is made again. Pure. */
-static inline bool mics_recomputes(mics_recompute recompute)
-{
-    return recompute.units > 0 || recompute.attention || recompute.mlp;
-}
-
-/* Whether two are the same. Pure. */
-static inline bool mics_recompute_is(mics_recompute a, mics_recompute b)
-{
-    return a.units == b.units && a.last == b.last && a.attention == b.attention && a.mlp == b.mlp;
-}
-
-/* As run.recompute has it: "true", "false", or parts joined by "+": "attention", "mlp", "first 12"
- * or "last 12", or "12" where it is open of which end.
- *
- * Returns: `text`.
- */
-const char *mics_recompute_text(mics_recompute recompute, bool open,
-                                char text[MICS_RECOMPUTE_BYTES]);
-
-/* The reverse, of all but "true" and "false".
- *
- * Returns: whether it is one (else nothing is written).
- */
-bool mics_recompute_parse(const char *text, mics_recompute *recompute_out, bool *open_out);
 
 /* Makes the schedule.
  *
@@ -735,27 +586,6 @@ void mics_schedule_close(mics_schedule *schedule);
  */
 mics_status mics_schedule_validate(const mics_schedule *schedule);
 
-/* Whether accumulators hold numbers of 2 bytes: gradients are written where the optimizer reads them,
- * and added to rounded. In mixed precision with G = 1, if spec.rounded_sums allows it, or on one rank
- * with one micro-step, where nothing is added; not of an optimizer that takes matrices whole. The
- * second hop then sends them as they are, and its sums, made in fp32, are rounded once a stage. Pure.
- *
- * Needs:   of the spec its precision, mesh, micro_steps, rounded_sums and optimizer.
- */
-bool mics_schedule_rounds_sums(const mics_schedule_spec *spec);
-
-/* Bytes of one number of accumulators. Needs what mics_schedule_rounds_sums does. */
-size_t mics_schedule_sum_bytes(const mics_schedule_spec *spec);
-
-/* Elements of the activation arena that a tensor of a micro-batch takes: those of 2 bytes hold half
- * a number of a tensor that is fp32. Pure. */
-int64_t mics_schedule_tensor_elems(const mics_schedule_spec *spec, const mics_tensor *tensor);
-
-/* Bytes of one element of what a tag counts; 4 for what is counted in other ways. What is held for
- * the optimizer is mics_optimizer_kept_bytes. Pure.
- */
-size_t mics_precision_bytes(mics_precision precision, mics_memory_tag tag);
-
 /* "fp32", "mixed"; never NULL. */
 const char *mics_precision_text(mics_precision precision);
 
@@ -777,94 +607,6 @@ const char *mics_step_algorithm_text(const mics_step *step);
  */
 const int32_t *mics_schedule_members(const mics_schedule *schedule, const mics_step *step,
                                      int32_t *count_out);
-
-/* Bytes that `rank` sends in one step of a list; 0 for computations and copies. Rings: see comm.h. Pure.
- *
- * Needs:   0 <= rank < mics_mesh_world of the mesh.
- */
-mics_bytes mics_schedule_step_bytes(const mics_schedule *schedule, const mics_step *step,
-                                    int32_t rank);
-
-/* Memory that a rank's copies of the state take on its node (run.memory_checkpoint_every), at most;
- * with what its node keeps for a partner. Pure.
- *
- * Units:   bytes.
- */
-size_t mics_schedule_node_bytes(const mics_schedule *schedule);
-
-/* Its parts: what a rank's copies take whatever the model, and what a unit adds of `padded_elems`
- * parameters whose optimizer states are cut over `owners` ranks. Pure.
- *
- * Units:   bytes.
- * Needs:   owners >= 1.
- */
-size_t mics_schedule_node_file_bytes(const mics_mesh *mesh);
-size_t mics_schedule_node_unit_bytes(const mics_mesh *mesh, mics_optimizer_kind optimizer,
-                                     int64_t padded_elems, int32_t owners);
-
-/* Bytes that `rank` sends in one whole run of a list. Pure.
- *
- * Needs:   0 <= rank < mics_mesh_world of the mesh.
- */
-mics_bytes mics_schedule_rank_bytes(const mics_schedule *schedule, mics_phase phase, int32_t rank);
-
-/* The same of training step number `number`, in which units meet or do not; mics_schedule_rank_bytes
- * is of a training list without a meeting. Pure.
- *
- * Needs:   0 <= rank < mics_mesh_world of the mesh; number >= 1.
- */
-mics_bytes mics_schedule_rank_bytes_in(const mics_schedule *schedule, int32_t rank, int64_t number);
-
-/* What all ranks send in the meetings of a period: of the training steps behind the first. Pure. */
-mics_bytes mics_schedule_meeting_bytes(const mics_schedule *schedule);
-
-/* What all ranks send in a list without a meeting: what metrics.jsonl reports. Pure. */
-mics_bytes mics_schedule_all_bytes(const mics_schedule *schedule, mics_phase phase);
-
-/* The same for one stage of one kind of step only, over all ranks; of MEET_* in a period. Pure. */
-mics_bytes mics_schedule_kind_bytes(const mics_schedule *schedule, mics_phase phase,
-                                    mics_step_kind kind, mics_step_stage stage);
-
-// What units in host memory take there, and what the arena spares. Of one micro-batch in flight.
-typedef struct mics_offload {
-    int64_t host_elems, spared_elems;
-} mics_offload;
-
-/* Those of a schedule that has any other spec.offload_units. Pure.
- *
- * Needs:   0 <= units <= schedule->offload_max.
- */
-mics_offload mics_schedule_offload(const mics_schedule *schedule, int32_t units);
-
-/* FLOPs a rank computes in one run of a list, recomputation included. Pure. */
-double mics_schedule_flops(const mics_schedule *schedule, mics_phase phase);
-
-// One kind of collective on all units that it runs alike on.
-typedef struct mics_operation {
-    mics_step_kind kind;   // a collective of units
-    const char *algorithm; // mics_step_algorithm_text
-    mics_comm_dtype dtype;
-    bool coded; // as changes, inter-node
-    mics_group_axis axis;
-    int32_t units;
-    int64_t min_elems, max_elems; // of a unit
-} mics_operation;
-
-enum { MICS_MAX_OPERATIONS = 24 };
-
-typedef struct mics_operations {
-    mics_operation rows[MICS_MAX_OPERATIONS];
-    int32_t count;
-    int32_t whole_units; // that stay whole on every rank, where others are sharded
-    int64_t whole_elems; // of them together
-} mics_operations;
-
-/* The collectives of a training step over units, in the order in which they come.
- *
- * Returns: MICS_OK; MICS_ERR_MEMORY.
- */
-mics_status mics_schedule_operations(mics_memory *memory, const mics_schedule *schedule,
-                                     mics_operations *operations_out);
 
 #ifdef __cplusplus
 }

@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "comm/mpi/share.h"
 #include "comm/mpi/wait.h"
+#include "mics/core/transport.h"
 #include "mics/log.h"
 #include <errno.h>
 #include <linux/futex.h>

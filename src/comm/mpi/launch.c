@@ -4,6 +4,7 @@
 // that a planner needs. Every build has this file: one without MPI must refuse to run under
 // `mpirun` rather than train one copy a process.
 #include "comm/internal.h"
+#include "mics/core/transport.h"
 #include "mics/log.h"
 #include <stdbool.h>
 #include <stdlib.h>

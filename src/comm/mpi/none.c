@@ -3,6 +3,7 @@
 // Errors of a build without MPI, in place of the MPI transport.
 #include "comm/internal.h"
 #include "mics/core/comm.h"
+#include "mics/core/transport.h"
 #include "mics/log.h"
 
 void mics_comm_mpi_keep_apart(mics_comm *comm, int32_t node_ranks)

@@ -9,6 +9,7 @@
 #include "comm/mpi/split.h"
 #include "comm/mpi/wait.h"
 #include "mics/core/comm.h"
+#include "mics/core/transport.h"
 #include "mics/log.h"
 #include <signal.h>
 #include <string.h>

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "comm/internal.h"
 #include "mics/core/comm.h"
+#include "mics/core/transport.h"
 #include "mics/log.h"
 #include <math.h>
 #include <pthread.h>

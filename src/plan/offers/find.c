@@ -3,9 +3,12 @@
 // Runs the planner for one cluster size: the best plans, the baselines, and what the run file
 // itself says.
 #include "base/size.h"
+#include "mics/builder.h"
 #include "mics/log.h"
 #include "pick.h"
 #include "plan/offers/planning.h"
+#include "plan/search/baseline.h"
+#include "plan/search/estimate.h"
 #include "rivals.h"
 #include <math.h>
 #include <stdio.h>

@@ -6,6 +6,7 @@
 #include "kinds.h"
 #include "mics/log.h"
 #include "plan/offers/planning.h"
+#include "plan/search/baseline.h"
 #include "rivals.h"
 #include <math.h>
 #include <stdio.h>

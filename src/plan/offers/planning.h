@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "mics/log.h"
 #include "plan/goodput/goodput.h"
+#include "plan/search/baseline.h"
 #include "plan/search/plan.h"
 
 /* Share of a rank's memory that no plan counts on: allocators round, and drivers take some hundred

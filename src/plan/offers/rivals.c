@@ -5,6 +5,7 @@
 #include "rivals.h"
 #include "base/size.h"
 #include "mics/log.h"
+#include "plan/search/baseline.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -4,6 +4,7 @@
 #include "base/size.h"
 #include "mics/log.h"
 #include "plan/offers/planning.h"
+#include "plan/search/baseline.h"
 #include "rivals.h"
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What plans are compared with: other systems' shardings, each at its best.
+#include "plan/search/baseline.h"
 #include "plan/search/choice.h"
 #include "plan/search/megatron.h"
 #include "plan/search/search.h"

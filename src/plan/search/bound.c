@@ -20,10 +20,13 @@
 // nothing.
 #include "plan/search/bound.h"
 #include "base/size.h"
+#include "mics/core/ledger.h"
 #include "plan/search/choice.h"
+#include "plan/search/estimate.h"
 #include "plan/search/planner.h"
 #include "plan/search/probe.h"
 #include "schedule/layered.h"
+#include "schedule/rules.h"
 #include <math.h>
 
 // ---- what one collective costs ----

@@ -5,6 +5,7 @@
 #include "mics/log.h"
 #include "plan/search/planner.h"
 #include "plan/search/probe.h"
+#include "schedule/rules.h"
 #include <stdio.h>
 
 bool degree_has_stages(const mics_planner *planner, int32_t degree)

@@ -3,6 +3,7 @@
 // Which ways there are to cut a model over tensor-, context- and expert-parallel ranks and stages,
 // and what would work in place of one that is none.
 #include "base/text.h"
+#include "plan/search/baseline.h"
 #include "plan/search/megatron.h"
 #include <string.h>
 

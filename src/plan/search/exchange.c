@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What tensor-, context-, expert-parallel ranks, stages and replicas send each other.
 #include "plan/search/megatron.h"
+#include "schedule/rules.h"
 #include <math.h>
 
 static double elem_bytes(const mics_planner *planner)

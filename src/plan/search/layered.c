@@ -5,9 +5,11 @@
 #include "schedule/layered.h"
 #include "plan/search/bound.h"
 #include "plan/search/choice.h"
+#include "plan/search/estimate.h"
 #include "plan/search/layered.h"
 #include "plan/search/planner.h"
 #include "plan/search/probe.h"
+#include "schedule/rules.h"
 
 static bool rounds(const mics_planner *planner, const mics_plan_choice *choice)
 {

@@ -3,6 +3,7 @@
 // Local steps beside synchronous plans: on which islands, how often they meet, up to which network
 // they pay.
 #include "mics/log.h"
+#include "plan/search/baseline.h"
 #include "plan/search/choice.h"
 #include "plan/search/planner.h"
 #include <math.h>

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "plan/search/evaluate.h"
 #include "plan/search/planner.h"
+#include "schedule/rules.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

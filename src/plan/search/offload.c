@@ -1,11 +1,13 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Activations in host memory: as few as fit, as each further unit is copied for nothing.
+#include "mics/core/ledger.h"
 #include "plan/search/bound.h"
 #include "plan/search/choice.h"
 #include "plan/search/planner.h"
 #include "plan/search/search.h"
 #include "schedule/layered.h"
+#include "schedule/rules.h"
 #include <math.h>
 
 // Of a node's memory, what activations may take beside the system, data and copies of the state. A

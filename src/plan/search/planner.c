@@ -3,7 +3,9 @@
 // A planner from outside: what is asked for is checked, and the space's axes are listed.
 #include "plan/search/planner.h"
 #include "base/free.h"
+#include "mics/builder.h"
 #include "mics/log.h"
+#include "plan/search/baseline.h"
 #include "plan/search/choice.h"
 #include "plan/search/probe.h"
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "plan/search/probe.h"
+#include "schedule/rules.h"
 
 /* The planner of an E and S, which is opened when it is first asked for. `planner` may be of any.
  *

@@ -8,9 +8,11 @@
 // recomputation. The boundary depends on the optimizer's degree.
 #include "plan/search/probe.h"
 #include "base/free.h"
+#include "mics/core/ledger.h"
 #include "plan/search/choice.h"
 #include "plan/simulate/simulate.h"
 #include "schedule/layered.h"
+#include "schedule/rules.h"
 #include <string.h>
 
 // ---- classes of units ----

@@ -3,6 +3,7 @@
 // What is measured on a few schedules and holds for all.
 #pragma once
 
+#include "mics/core/ledger.h"
 #include "plan/search/plan.h"
 
 enum { MAX_DEGREES = 256, PROBED_GROUPS = 3 };

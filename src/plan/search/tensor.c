@@ -7,6 +7,7 @@
 // norms and additions are not, but by tokens where there is sequence parallelism. megatron.h says
 // what context- and expert-parallel ranks do.
 #include "plan/search/megatron.h"
+#include "schedule/rules.h"
 #include <math.h>
 
 typedef struct walk {

@@ -3,6 +3,7 @@
 // Sentences about entries: what limits the winner, where others lose time to it, what does not fit.
 #include "base/size.h"
 #include "base/text.h"
+#include "plan/search/baseline.h"
 #include "plan/search/planner.h"
 #include "schedule/layered.h"
 #include <math.h>

@@ -3,6 +3,7 @@
 // What collectives of a schedule take: the exchanges, then the compressing and adding that their
 // thread does beside them.
 #include "plan/simulate/internal.h"
+#include "schedule/rules.h"
 #include <math.h>
 
 static mics_collective asked(const mics_schedule *schedule, const mics_cluster *cluster,

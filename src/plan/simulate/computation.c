@@ -3,6 +3,7 @@
 // What computing steps take: the model's ops one by one, run as the engine runs them. What a pass
 // of an op consists of is said by its descriptor; a bias is added where its product is written.
 #include "plan/simulate/internal.h"
+#include "schedule/rules.h"
 
 typedef struct pass {
     const mics_schedule *schedule;

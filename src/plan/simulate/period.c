@@ -3,6 +3,7 @@
 // The mean step of local steps. Training steps in which the same steps of the list run take the same
 // time, so each different one is simulated once: one without a meeting, and for each window its first
 // meeting of the period and its last, in which the optimizer's states meet too where they ever do.
+#include "mics/core/ledger.h"
 #include "plan/simulate/simulate.h"
 
 // ---- the mean ----

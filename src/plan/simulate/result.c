@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What follows from the times of all steps: what was busy, what computation waited for, and the
 // longest chain.
+#include "mics/core/ledger.h"
 #include "plan/simulate/internal.h"
 
 static int32_t last_step(const simulator *sim)

@@ -2,8 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "metrics.h"
 #include "base/clock.h"
+#include "mics/core/ledger.h"
 #include "mics/log.h"
 #include "run/report/overlap.h"
+#include "schedule/rules.h"
 #include <math.h>
 #include <string.h>
 #include <unistd.h>

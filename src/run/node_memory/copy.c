@@ -18,6 +18,7 @@
 #include "base/size.h"
 #include "exchange.h"
 #include "mics/core/device.h"
+#include "mics/core/ledger.h"
 #include "mics/log.h"
 #include "node_memory.h"
 #include "notes.h"

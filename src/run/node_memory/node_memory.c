@@ -6,6 +6,7 @@
 #include "base/size.h"
 #include "io/checkpoint/node.h"
 #include "mics/core/device.h"
+#include "mics/core/ledger.h"
 #include "mics/log.h"
 #include "run/identity.h"
 #include "run/job.h"

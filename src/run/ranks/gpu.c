@@ -4,6 +4,7 @@
 #include "gpu.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "mics/core/transport.h"
 #include "mics/log.h"
 #include "precision.h"
 #include <stdio.h>

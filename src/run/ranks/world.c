@@ -7,6 +7,7 @@
 // the others learn of it from their communicators, which do not log it.
 #include "world.h"
 #include "base/clock.h"
+#include "mics/core/transport.h"
 #include "mics/log.h"
 #include <stdatomic.h>
 #include <string.h>

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "mics/core/comm.h"
+#include "mics/core/transport.h"
 #include "mics/memory.h"
 #include "mics/status.h"
 #include <pthread.h>

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/file.h"
 #include "mics/core/device.h"
+#include "mics/core/ledger.h"
 #include "run/job.h"
 
 static void put_words(mics_text *text, const char *name, const char *value)

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 #include "slowest.h"
+#include "mics/core/agreement.h"
 
 void run_slowest_add(run_slowest *self, const mics_agreement *said, int32_t ranks, double step_us)
 {

@@ -3,6 +3,7 @@
 // The slowest rank: computation waits least where all others wait for it.
 #pragma once
 
+#include "mics/core/agreement.h"
 #include "mics/core/schedule.h"
 
 enum {

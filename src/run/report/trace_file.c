@@ -9,6 +9,7 @@
 #include "trace_file.h"
 #include "base/file.h"
 #include "base/free.h"
+#include "mics/core/ledger.h"
 #include "overlap.h"
 #include <stdio.h>
 

@@ -3,6 +3,7 @@
 #include "adapter.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "mics/builder.h"
 #include <string.h>
 
 int64_t run_adapter_elems(const mics_model *model)

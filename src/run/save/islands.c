@@ -4,6 +4,7 @@
 // agreed, any number of islands begins there with the parameters of all: island i has the moments of
 // island i modulo those that there were.
 #include "islands.h"
+#include "mics/core/ledger.h"
 #include "mics/log.h"
 #include <stdio.h>
 #include <string.h>

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "import.h"
 #include "io/checkpoint/store.h"
+#include "mics/builder.h"
 #include "mics/core/device.h"
 #include "mics/log.h"
 #include "model/from_config.h"

@@ -4,6 +4,7 @@
 // was drawn.
 #include "base.h"
 #include "import.h"
+#include "mics/builder.h"
 #include "mics/log.h"
 #include "saved.h"
 #include <errno.h>

@@ -4,6 +4,7 @@
 #include "saved_engine.h"
 #include "mics/core/device.h"
 #include "mics/core/schedule.h"
+#include "mics/core/transport.h"
 
 static mics_status open_schedule(const mics_saved *saved, int64_t sequences, int64_t length,
                                  int32_t processes, int32_t threads, const char *what,

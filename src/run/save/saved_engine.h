@@ -5,6 +5,7 @@
 
 #include "mics/core/comm.h"
 #include "mics/core/engine.h"
+#include "mics/core/transport.h"
 #include "saved.h"
 
 typedef struct run_saved_engine {

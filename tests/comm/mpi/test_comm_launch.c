@@ -3,6 +3,7 @@
 // What the environment tells of a launcher.
 #include "comm/internal.h"
 #include "mics/core/comm.h"
+#include "mics/core/transport.h"
 #include "test.h"
 #include <stdlib.h>
 

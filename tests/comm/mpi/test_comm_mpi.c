@@ -21,6 +21,8 @@
 #include "comm/fault.h"
 #include "comm/internal.h"
 #include "mics/core/comm.h"
+#include "mics/core/heartbeat.h"
+#include "mics/core/transport.h"
 #include "ranks.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -6,6 +6,7 @@
 //   world    likewise in MPI_Comm_split_type
 //   slow     it is late there, but not too late
 #include "mics/core/comm.h"
+#include "mics/core/transport.h"
 #include "ranks.h"
 #include <mpi.h>
 #include <signal.h>

@@ -5,6 +5,7 @@
 #include "comm/captured.h"
 #include "comm/comm_checks.h"
 #include "comm/fault.h"
+#include "mics/core/transport.h"
 
 static const int32_t world_sizes[] = {1, 2, 3, 4, 8, 64};
 enum { WORLD_SIZES = sizeof world_sizes / sizeof world_sizes[0] };

@@ -4,6 +4,7 @@
 #include "comm/captured.h"
 #include "comm/comm_checks.h"
 #include "comm/fault.h"
+#include "mics/core/transport.h"
 #include <math.h>
 #include <stdatomic.h>
 #include <time.h>

@@ -6,6 +6,7 @@
 // MICS_TEST_PLAN_SEED is the first case's seed, MICS_TEST_PLAN_CASES their number. A failure prints its
 // case's seed and files.
 #include "plan/offers/planning.h"
+#include "plan/search/baseline.h"
 #include "test.h"
 #include <inttypes.h>
 #include <math.h>

@@ -3,6 +3,7 @@
 // mics/planning.h as a program uses it: plans, sweeps, what is refused, and failing allocations.
 #include "base/capture.h"
 #include "plan/offers/planning.h"
+#include "plan/search/baseline.h"
 #include "test.h"
 #include <math.h>
 #include <stdlib.h>

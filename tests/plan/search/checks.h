@@ -3,6 +3,8 @@
 // Every choice of a planner against its schedule: memory, bounds, extended steps.
 #pragma once
 
+#include "mics/core/ledger.h"
+#include "plan/search/estimate.h"
 #include "plans.h"
 #include "schedule/layered.h"
 

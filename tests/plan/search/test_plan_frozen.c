@@ -3,6 +3,8 @@
 // Plans of models that train in part: memory is the ledger's, bounds are below simulated times,
 // extended steps equal simulated ones, and frozen weights cost what they are gathered for.
 #include "checks.h"
+#include "mics/builder.h"
+#include "plan/search/baseline.h"
 #include "schedule/ledger.h"
 
 #define ATTENTION "q_proj", "k_proj", "v_proj", "o_proj"

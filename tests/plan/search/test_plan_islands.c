@@ -1,6 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Local steps as the planner sees them: entries against whole schedules, bounds, which islands and meetings.
+#include "mics/core/ledger.h"
+#include "plan/search/baseline.h"
+#include "plan/search/estimate.h"
 #include "plan/simulate/simulate.h"
 #include "plans.h"
 #include "schedule/layered.h"

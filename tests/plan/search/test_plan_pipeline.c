@@ -3,6 +3,7 @@
 // Megatron's parallelism: bubbles as in the paper, sums over the cuts, rings, all-to-alls, memory.
 #include "checks.h"
 #include "model/from_config.h"
+#include "plan/search/baseline.h"
 #include "plan/search/megatron.h"
 #include "plan/simulate/internal.h"
 #include "plans.h"

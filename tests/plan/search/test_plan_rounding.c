@@ -4,6 +4,7 @@
 // refused as schedules: the search passes over these and no others, and rows of other systems do
 // without.
 #include "base/capture.h"
+#include "plan/search/baseline.h"
 #include "plans.h"
 
 enum { NODES = 2, PER_NODE = 4, RANKS = NODES * PER_NODE };

@@ -4,6 +4,9 @@
 // below simulated times, extended steps equal simulated ones, and pruning leaves the optimum where
 // it is.
 #include "checks.h"
+#include "mics/builder.h"
+#include "plan/search/baseline.h"
+#include "plan/search/estimate.h"
 #include <stdlib.h>
 
 static void test_memory_is_the_ledgers(void **state)

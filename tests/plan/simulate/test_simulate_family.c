@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole family of shardings, simulated: what must hold of every schedule on every cluster.
 #include "machines.h"
+#include "mics/core/ledger.h"
 #include <stdlib.h>
 
 typedef struct setting {

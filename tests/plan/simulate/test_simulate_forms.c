@@ -3,6 +3,7 @@
 // Times by hand: what steps take alone, how they overlap, and how they share links, the accelerator
 // and cores.
 #include "machines.h"
+#include "mics/core/ledger.h"
 #include "plan/simulate/internal.h"
 
 static const double tight = 1e-12;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Options of a simulation, what is refused, and failing allocations.
 #include "machines.h"
+#include "mics/core/agreement.h"
 
 static capture seen;
 

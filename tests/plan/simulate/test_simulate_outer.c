@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Local steps on clocks: which steps run, the mean of a period, and what it goes to.
 #include "machines.h"
+#include "mics/core/ledger.h"
 
 // Islands of a node.
 static void world_open_islands(world *w, int32_t nodes, mics_sharding sharding, mics_outer outer)
