@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-FileCopyrightText: The mics authors
 # SPDX-License-Identifier: Apache-2.0
-# test_checked_base.sh SOURCE: which commit .ci/run compares with, in clones of a small repository: on main, on a branch, after
-# a full run, told by CI_BASE, and where history is missing; and which sources tidy and cppcheck look at with that commit.
+# test_checked_base.sh SOURCE: which commit .ci/run compares with, in clones of a small repository: on main, on a branch, told by
+# CI_BASE, and where history is missing; what a full run reports; and which sources tidy and cppcheck look at with that commit.
 set -u
 command -v git >/dev/null && command -v bash >/dev/null || { echo "skipped: needs git and bash"; exit 77; }
 source=$1
@@ -42,14 +42,47 @@ third=$(commit)
 CI_BASE=$second compares_with "$second" "CI_BASE"
 CI_FULL=1 compares_with all "a full run"
 
-printf 'CI_FULL=1 .ci/run\ncommit %s\n' "$second" >bench/results/ci_full.txt
-compares_with "$second" "a report newer than .ci/checked"
 echo "$third" >.ci/checked
 fourth=$(commit)
-compares_with "$third" "a report older than .ci/checked"
+compares_with "$third" "main, moved on"
 echo 0123456789012345678901234567890123456789 >.ci/checked
-compares_with "$second" "a commit that is not there"
+compares_with all "a commit that is not there"
 echo "$third" >.ci/checked
+
+# ---- a full run's report ----
+report=bench/results/ci_full.txt
+sed -i 's/^main "\$@"$//' .ci/run
+cat >>.ci/run <<'END'
+phase_deps() { :; }
+phase_format() { :; }
+phase_build() { :; }
+phase_asan() { echo "100% tests passed, $(cat asan) of them"; }
+phase_tsan() { [ -e tsan ] && echo "100% tests passed"; }
+main "$@"
+END
+printf 'build-ci/\nsaid\n' >.gitignore
+echo 7 >asan
+fifth=$(commit)
+full_run() { # PHASE...
+    CI_FULL=1 bash .ci/run "$@" >said 2>&1
+}
+reports() { # PHASE COMMIT FINDING
+    grep -A 1 "^== $1: $2 .* s\$" $report | tail -n 1 | grep -q "$3" || fail "no row of $1 at $2: $3; $(cat $report)"
+}
+full_run asan tsan && fail "a phase that fails passes"
+reports asan "$fifth" "7 of them"
+grep -q '^== tsan' $report && fail "a phase that failed is reported"
+echo 8 >asan
+full_run asan && fail "a full run of a tree that differs from its commit"
+grep -q "this tree differs from it" said || fail "it does not say so: $(cat said)"
+git checkout -q asan
+echo >tsan
+sixth=$(commit)
+full_run tsan || fail "$(cat said)"
+reports asan "$fifth" "7 of them"
+reports tsan "$sixth" "100% tests passed"
+full_run tsan && grep -q "== tsan: has passed" said || fail "a phase is run again: $(cat said)"
+git reset -q --hard "$fourth"
 
 git checkout -q -b branch
 commit >/dev/null
