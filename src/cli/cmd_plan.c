@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics plan: which sharding and batch, how fast, at what price, before anything is rented.
 #include "cli.h"
-#include "cli/plan_found.h"
-#include "cli/plan_offer.h"
-#include "cli/plan_sweep.h"
-#include "plan.h"
 #include "plan/search/baseline.h"
+#include "plan/tables/found.h"
+#include "plan/tables/offer.h"
+#include "plan/tables/sweep.h"
+#include "plan/tables/tables.h"
 #include <string.h>
 
 typedef struct plan_options {
@@ -122,7 +122,7 @@ static mics_status plan_once(const mics_plan *plan, const plan_options *options)
     if (status == MICS_OK && options->local)
         status = mics_planner_local(found.planner, &found.result->entries[0].choice, &found.local);
     if (status == MICS_OK)
-        cli_plan_found(&report, plan, &found, &options->goal, options->wide);
+        plan_table_found(&report, plan, &found, &options->goal, options->wide);
     mics_plan_found_close(&found);
     return status;
 }
@@ -138,7 +138,7 @@ static mics_status plan_sweep(const mics_plan *plan, const plan_options *options
     if (options->svg != NULL)
         status = mics_plan_sweep_svg(plan, sweep, options->svg);
     if (status == MICS_OK)
-        cli_plan_sweep(&report, plan, sweep, &options->goal, options->wide);
+        plan_table_sweep(&report, plan, sweep, &options->goal, options->wide);
     mics_plan_sweep_close(sweep);
     return status;
 }
@@ -158,7 +158,7 @@ static mics_status compare_clusters(cli_call *call, const plan_options *options,
     if (options->svg != NULL)
         status = mics_plan_offers_svg(offers, options->spec.file, options->svg);
     if (status == MICS_OK)
-        cli_plan_offers(&report, offers, &options->goal, options->wide);
+        plan_table_offers(&report, offers, &options->goal, options->wide);
     mics_plan_offers_close(offers);
     return status;
 }
@@ -247,7 +247,7 @@ static mics_status run_plan(cli_call *call)
         if (call->arguments.count > 0)
             return mics_fail(MICS_ERR_INVALID, "--list prints the whole catalogue; remove %s",
                              call->arguments.items[0]);
-        return cli_plan_list(&report);
+        return plan_table_list(&report);
     }
     mics_progress *work = NULL;
     const mics_status status = plan(call, &options, &work);

@@ -22,7 +22,8 @@ cd "$root" || exit 1
 # Headers that users do not get, and that one module of src shows to the others.
 faces="src/base/json.h src/config/config.h src/io/data/data.h src/model/from_config.h src/ops/kernels.h
     src/plan/cost/cluster.h src/plan/cost/cost.h src/plan/cost/software.h src/plan/goodput/goodput.h src/plan/offers/planning.h
-    src/plan/search/plan.h src/plan/simulate/simulate.h src/schedule/layered.h"
+    src/plan/search/plan.h src/plan/search/baseline.h src/plan/search/estimate.h src/plan/simulate/simulate.h src/schedule/layered.h
+    src/schedule/rules.h"
 
 for file in include/mics/*.h include/mics/core/*.h $faces; do
     [ -f "$file" ] && echo "$file"

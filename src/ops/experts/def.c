@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the descriptors of experts_in and experts_out share.
 #include "ops/experts/def.h"
-#include "mics/builder.h"
 #include "mics/log.h"
 #include "ops/gemm/def.h"
 #include <math.h>

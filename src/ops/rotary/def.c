@@ -3,7 +3,6 @@
 // Rotary position embeddings (Su et al., 2021, arXiv:2104.09864). in and out: q, k, v side by side;
 // q and k turn, v passes.
 #include "ops/common/def.h"
-#include "mics/builder.h"
 #include "mics/log.h"
 
 static mics_status make(const mics_op_shape *s, int64_t *out_out, int64_t *stats_out)

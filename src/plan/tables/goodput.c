@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What mics plan says of failures, checkpoints and spot nodes.
-#include "cli/plan_offer.h"
-#include "cli/plan_words.h"
-#include "plan.h"
+#include "plan/tables/offer.h"
+#include "plan/tables/tables.h"
+#include "plan/tables/words.h"
 #include <math.h>
 #include <string.h>
 
@@ -35,8 +35,8 @@ static void print_failures(printer *r, const mics_plan_offer *offer)
         range = text_of(" (%s to %s)", low.text, high.text);
     if (g->failure_hours > 0)
         saves = text_of(", one in %s, and a save every %s (%s %lld)",
-                        cli_plan_duration(g->failure_hours * 3600).text,
-                        cli_plan_duration(best->interval_s).text, key_of(g->saving),
+                        plan_table_duration(g->failure_hours * 3600).text,
+                        plan_table_duration(best->interval_s).text, key_of(g->saving),
                         (long long)best->steps);
     printer_wrapped(r, 0,
                     "Failures and checkpoints take %s %% of the time%s on %d node%s: %.3g failures "
@@ -71,7 +71,7 @@ static void print_spot_nodes(const printer *r, const mics_plan_goodput *g)
                           g->preemptions_per_node_day, percent(g->spot.goodput).text);
     if (g->spot.steps > 0)
         saves =
-            text_of(" with saves every %s (%s %lld)", cli_plan_duration(g->spot.interval_s).text,
+            text_of(" with saves every %s (%s %lld)", plan_table_duration(g->spot.interval_s).text,
                     key_of(g->saving), (long long)g->spot.steps);
     if (g->spot_price_ratio > 0)
         price = text_of(", %s %% of the price", percent(g->spot_price_ratio).text);
@@ -83,7 +83,8 @@ static void print_spot_nodes(const printer *r, const mics_plan_goodput *g)
                     goodput.text, saves.text, price.text, until.text);
     printer_text(r, "%s %s of the %s that notice and run.grace_s leave: %s.\n",
                  g->spot_waits_step ? "A step and a save take" : "A save takes",
-                 cli_plan_duration(g->spot_save_s).text, cli_plan_duration(g->spot_notice_s).text,
+                 plan_table_duration(g->spot_save_s).text,
+                 plan_table_duration(g->spot_notice_s).text,
                  g->spot_saves_in_time ? "no work is lost" : "each preemption is as a failure");
 }
 
@@ -107,13 +108,13 @@ static void print_spot(printer *r, const mics_plan_goodput *g)
                    cell_flag("saves_in_time", g->spot_saves_in_time));
 }
 
-void cli_plan_goodput(printer *r, const mics_plan_offer *offer)
+void plan_table_goodput(printer *r, const mics_plan_offer *offer)
 {
     const mics_plan_goodput *g = &offer->goodput;
     print_failures(r, offer);
     if (g->file.steps > 0)
         printer_text(r, "The run file's %s %lld is every %s: goodput %s %%.\n", key_of(g->saving),
-                     (long long)g->file.steps, cli_plan_duration(g->file.interval_s).text,
+                     (long long)g->file.steps, plan_table_duration(g->file.interval_s).text,
                      percent(g->file.goodput).text);
     printer_open(r, "losses", '{', false);
     PRINTER_ROW(r, cell_number("failures_per_node_day", g->failures_per_node_day),

@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // A sweep: the best plan and the baselines by the size of the cluster, or by P.
-#include "cli/plan_sweep.h"
+#include "plan/tables/sweep.h"
 #include "base/text.h"
-#include "cli/plan_found.h"
-#include "cli/plan_offer.h"
-#include "cli/plan_words.h"
-#include "plan.h"
 #include "plan/search/baseline.h"
+#include "plan/tables/found.h"
+#include "plan/tables/offer.h"
+#include "plan/tables/tables.h"
+#include "plan/tables/words.h"
 #include <string.h>
 
 enum { NOTE_COLUMN = 14 };
@@ -33,19 +33,19 @@ static bool is_shown(const table *t, int32_t curve)
 // What JSON says of the best plan and of what it is compared with.
 static void write_curves(printer *r, const table *t, const mics_plan_point *point)
 {
-    cli_plan_entry(r, "plan", t->plan, point->has[0] ? &point->curves[0] : NULL);
+    plan_table_entry(r, "plan", t->plan, point->has[0] ? &point->curves[0] : NULL);
     printer_open(r, "baselines", '{', false);
     for (int32_t c = 1; point->curves[0].step_us > 0 && c < t->sweep->curve_count; c++)
-        cli_plan_entry(r, t->sweep->names[c], t->plan, &point->curves[c]);
+        plan_table_entry(r, t->sweep->names[c], t->plan, &point->curves[c]);
     printer_close(r);
 }
 
 static void print_best(printer *r, const mics_plan_entry *best)
 {
-    PRINTER_ROW(r, CELL_SHOWN(-19, "best plan", "%s ", cli_plan_short_name(best).text),
-                CELL_SHOWN(-13, "micro-batch", "%s ", cli_plan_batch(&best->choice).text),
-                CELL_SHOWN(9, "a step ", "%s ", cli_plan_duration(best->step_us * 1e-6).text),
-                CELL_SHOWN(8, "tokens/s", "%s", cli_plan_rate(best->tokens_per_s).text));
+    PRINTER_ROW(r, CELL_SHOWN(-19, "best plan", "%s ", plan_table_short_name(best).text),
+                CELL_SHOWN(-13, "micro-batch", "%s ", plan_table_batch(&best->choice).text),
+                CELL_SHOWN(9, "a step ", "%s ", plan_table_duration(best->step_us * 1e-6).text),
+                CELL_SHOWN(8, "tokens/s", "%s", plan_table_rate(best->tokens_per_s).text));
 }
 
 static void print_cost(printer *r, const table *t, const mics_plan_point *point)
@@ -54,11 +54,11 @@ static void print_cost(printer *r, const table *t, const mics_plan_point *point)
     if (!r->headings)
         offer = mics_plan_offer_get(t->plan, point->nodes, &point->curves[0], t->goal);
     const double usd = offer.usd.typical;
-    cli_plan_cost(r, &offer);
+    plan_table_cost(r, &offer);
     if (t->whole)
         PRINTER_ROW(
-            r, CELL_SHOWN(10, "time", "%s", cli_plan_duration(offer.days.typical * 86400).text),
-            CELL_SHOWN(12, "USD ", "%s%c", usd > 0 ? cli_plan_figure(usd).text : "-",
+            r, CELL_SHOWN(10, "time", "%s", plan_table_duration(offer.days.typical * 86400).text),
+            CELL_SHOWN(12, "USD ", "%s%c", usd > 0 ? plan_table_figure(usd).text : "-",
                        offer.meets ? ' ' : '!'));
 }
 
@@ -108,7 +108,7 @@ static void print_basis(printer *r, const table *t)
         printer_wrapped(r, 0, "mics cannot run these plans: %s.", offer.cannot);
     else if (!t->sweep->over_params)
         printer_text(r, "megatron: a comparison, mics cannot run it\n");
-    cli_plan_price(r, &offer);
+    plan_table_price(r, &offer);
 }
 
 static void print_head(printer *r, const table *t)
@@ -162,8 +162,8 @@ static void print_no_cuts(const printer *r, const mics_plan_sweep *sweep)
     }
 }
 
-void cli_plan_sweep(printer *r, const mics_plan *plan, const mics_plan_sweep *sweep,
-                    const mics_plan_goal *goal, bool wide)
+void plan_table_sweep(printer *r, const mics_plan *plan, const mics_plan_sweep *sweep,
+                      const mics_plan_goal *goal, bool wide)
 {
     const table columns = {.plan = plan,
                            .sweep = sweep,

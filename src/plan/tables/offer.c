@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What mics plan answers a buyer: one sentence, a table of several clusters, the catalogue.
-#include "cli/plan_offer.h"
-#include "cli/plan_found.h"
-#include "cli/plan_words.h"
-#include "plan.h"
+#include "plan/tables/offer.h"
+#include "plan/tables/found.h"
+#include "plan/tables/tables.h"
+#include "plan/tables/words.h"
 #include <math.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static const double day_s = 86400;
 
 static short_text range_text(const mics_plan_range *range)
 {
-    const short_text low = cli_plan_figure(range->low), high = cli_plan_figure(range->high);
+    const short_text low = plan_table_figure(range->low), high = plan_table_figure(range->high);
     const bool alike = strcmp(low.text, high.text) == 0;
     return alike ? text_of("%s", "") : text_of(" (%s to %s)", low.text, high.text);
 }
@@ -28,13 +28,13 @@ static short_text whole_text(const mics_plan_offer *offer)
     const mics_plan_range s = {days->typical * day_s, days->low * day_s, days->high * day_s};
     short_text usd = {""}, range = {""};
     if (offer->usd.typical > 0)
-        usd = text_of(" and $%s%s", cli_plan_figure(offer->usd.typical).text,
+        usd = text_of(" and $%s%s", plan_table_figure(offer->usd.typical).text,
                       range_text(&offer->usd).text);
     if (tokens->low < tokens->high)
-        range = text_of(" (%s to %s)", cli_plan_count(tokens->low).text,
-                        cli_plan_count(tokens->high).text);
-    return text_of(", %s%s for %s%s tokens", cli_plan_span(&s).text, usd.text,
-                   cli_plan_count(tokens->typical).text, range.text);
+        range = text_of(" (%s to %s)", plan_table_count(tokens->low).text,
+                        plan_table_count(tokens->high).text);
+    return text_of(", %s%s for %s%s tokens", plan_table_span(&s).text, usd.text,
+                   plan_table_count(tokens->typical).text, range.text);
 }
 
 static void print_take(const printer *r, const mics_plan_offer *offer, const char *where)
@@ -53,7 +53,8 @@ static void print_take(const printer *r, const mics_plan_offer *offer, const cha
     else if (offer->tokens.typical > 0)
         whole = whole_text(offer);
     else if (offer->entry.usd_per_gtoken > 0)
-        whole = text_of(", $%s for 1e9 tokens", cli_plan_figure(offer->entry.usd_per_gtoken).text);
+        whole =
+            text_of(", $%s for 1e9 tokens", plan_table_figure(offer->entry.usd_per_gtoken).text);
     if (offer->cannot[0] != '\0')
         take = text_of("mics cannot run this (%s). As planned:", offer->cannot);
     printer_phrases(r,
@@ -65,7 +66,7 @@ static void print_take(const printer *r, const mics_plan_offer *offer, const cha
                     recompute.text, c->offload_units > 0 ? offload.text : "",
                     c->early_gathers ? ", run.early_gathers true" : "",
                     c->boundary_two_stage ? "" : ", run.collectives ring",
-                    cli_plan_span(&offer->step_s).text, whole.text,
+                    plan_table_span(&offer->step_s).text, whole.text,
                     text_size(offer->entry.spare_bytes).text,
                     offer->entry.tight ? ", which is tight" : "");
 }
@@ -90,13 +91,13 @@ static void print_kind(const printer *r, const mics_plan_offer *offer)
         kind->ratio < 1 ? "fast" : "slow", 100 * kind->high_error, wider.text);
 }
 
-void cli_plan_price(const printer *r, const mics_plan_offer *offer)
+void plan_table_price(const printer *r, const mics_plan_offer *offer)
 {
     const char *date = offer->price_date;
     if (offer->entry.usd_per_gtoken > 0)
         printer_text(r, "The price is %s%s%s%s.\n", mics_price_text(offer->price),
                      date[0] != '\0' ? ", as of " : "", date,
-                     cli_plan_is_old(date) ? ": older than six months" : "");
+                     plan_table_is_old(date) ? ": older than six months" : "");
     else
         printer_text(r, "No %s price of %s is known.\n", mics_price_text(offer->price),
                      offer->cluster);
@@ -121,27 +122,28 @@ static void print_missed(const printer *r, const mics_plan_offer *offer, const m
 {
     printer_text(r, "It does not meet");
     if (!offer->meets_days)
-        printer_text(r, " %s", cli_plan_duration(goal->days * day_s).text);
+        printer_text(r, " %s", plan_table_duration(goal->days * day_s).text);
     if (!offer->meets_usd)
-        printer_text(r, "%s $%s%s", offer->meets_days ? "" : " or", cli_plan_figure(goal->usd).text,
+        printer_text(r, "%s $%s%s", offer->meets_days ? "" : " or",
+                     plan_table_figure(goal->usd).text,
                      offer->entry.usd_per_gtoken == 0 ? ": no such price is known" : "");
     printer_text(r, ".\n");
 }
 
-void cli_plan_answer(printer *r, const mics_plan_offer *offer, const mics_plan_goal *goal,
-                     const char *where)
+void plan_table_answer(printer *r, const mics_plan_offer *offer, const mics_plan_goal *goal,
+                       const char *where)
 {
     if (r->json)
         return;
     print_take(r, offer, where);
     if (!offer->meets)
         print_missed(r, offer, goal);
-    cli_plan_price(r, offer);
-    cli_plan_goodput(r, offer);
+    plan_table_price(r, offer);
+    plan_table_goodput(r, offer);
     print_basis(r, offer);
     if (offer->faster[0] != '\0')
         printer_wrapped(r, 0, "%s would take %s; mics cannot run it.", offer->faster,
-                        cli_plan_duration(offer->faster_us * 1e-6).text);
+                        plan_table_duration(offer->faster_us * 1e-6).text);
     printer_text(r, "\n");
 }
 
@@ -156,7 +158,7 @@ static void write_range(printer *r, const char *key, const mics_plan_range *rang
                        cell_number("low", range->low), cell_number("high", range->high));
 }
 
-void cli_plan_cost(printer *r, const mics_plan_offer *offer)
+void plan_table_cost(printer *r, const mics_plan_offer *offer)
 {
     if (!r->json)
         return;
@@ -189,20 +191,21 @@ static void print_figures(printer *r, const mics_plan_offer *offer, const table 
                     (long long)offer->global_batch,
                     offer->global_batch > offer->batch_asked ? '+' : ' '),
         cell_int("batch_asked", offer->batch_asked),
-        CELL_SHOWN(9, "a step", "%s", cli_plan_duration(offer->step_s.typical).text),
+        CELL_SHOWN(9, "a step", "%s", plan_table_duration(offer->step_s.typical).text),
         CELL_SHOWN(10, wide || !tokens ? "tokens/s" : NULL, "%s",
-                   cli_plan_tokens(offer->entry.tokens_per_s).text),
+                   plan_table_tokens(offer->entry.tokens_per_s).text),
         CELL_SHOWN(7, wide ? "MFU %" : NULL, "%.1f", 100 * offer->entry.mfu),
         cell_column(cell_rounded("spare_bytes", offer->entry.spare_bytes), 11,
                     wide ? "to spare" : NULL, "%s", text_size(offer->entry.spare_bytes).text),
         cell_flag("tight", offer->entry.tight), cell_int("published_rows", offer->published_rows),
-        CELL_SHOWN(10, tokens ? "tokens" : NULL, "%s", cli_plan_count(offer->tokens.typical).text),
+        CELL_SHOWN(10, tokens ? "tokens" : NULL, "%s",
+                   plan_table_count(offer->tokens.typical).text),
         CELL_SHOWN(10, whole ? "time" : NULL, "%s",
-                   cli_plan_duration(offer->days.typical * day_s).text),
+                   plan_table_duration(offer->days.typical * day_s).text),
         CELL_SHOWN(13, whole ? "USD  " : "USD/Gtok  ", "%s%c%c",
-                   usd > 0 ? cli_plan_figure(usd).text : "-",
+                   usd > 0 ? plan_table_figure(usd).text : "-",
                    usd > 0 ? " rm"[offer->price % 3] : ' ',
-                   usd > 0 && cli_plan_is_old(offer->price_date) ? '~' : ' '),
+                   usd > 0 && plan_table_is_old(offer->price_date) ? '~' : ' '),
         cell_words("price", usd > 0 ? mics_price_text(offer->price) : NULL),
         cell_name("price_date", usd > 0 ? offer->price_date : ""));
 }
@@ -222,15 +225,16 @@ static void print_offer(printer *r, const mics_plan_offer *offer, const table *t
         printer_wrapped(r, NOTE_COLUMN, "%s", offer->note);
         return;
     }
-    PRINTER_ROW(r,
-                cell_column(cell_words("plan", offer->entry.name), -19, "plan", "%s ",
-                            cli_plan_short_name(&offer->entry).text),
-                CELL_SHOWN(-14, "micro-batches", "%s", cli_plan_batch(&offer->entry.choice).text));
+    PRINTER_ROW(
+        r,
+        cell_column(cell_words("plan", offer->entry.name), -19, "plan", "%s ",
+                    plan_table_short_name(&offer->entry).text),
+        CELL_SHOWN(-14, "micro-batches", "%s", plan_table_batch(&offer->entry.choice).text));
     print_figures(r, offer, t);
     printer_text(r, "\n");
 }
 
-void cli_plan_offer(printer *r, const char *key, const mics_plan_offer *offer)
+void plan_table_offer(printer *r, const char *key, const mics_plan_offer *offer)
 {
     if (!r->json)
         return;
@@ -238,13 +242,13 @@ void cli_plan_offer(printer *r, const char *key, const mics_plan_offer *offer)
     print_offer(r, offer, &(table){false});
     if (offer->note[0] == '\0') {
         printer_open(r, "choice", '{', false);
-        cli_plan_choice(r, &offer->entry);
+        plan_table_choice(r, &offer->entry);
         printer_close(r);
-        cli_plan_cost(r, offer);
+        plan_table_cost(r, offer);
         PRINTER_ROW(r, cell_name("cannot_run", offer->cannot),
                     cell_name("faster_baseline", offer->faster), cell_name("no_cut", offer->no_cut),
                     cell_flag("pareto", offer->front));
-        cli_plan_goodput(r, offer);
+        plan_table_goodput(r, offer);
     }
     printer_close(r);
 }
@@ -281,7 +285,7 @@ static void print_remarks(const printer *r, const mics_plan_offers *offers)
         if (offer->faster[0] != '\0')
             printer_wrapped(r, 0, "%s:%d: %s would take %s; mics cannot run it.", offer->cluster,
                             (int)offer->nodes, offer->faster,
-                            cli_plan_duration(offer->faster_us * 1e-6).text);
+                            plan_table_duration(offer->faster_us * 1e-6).text);
     }
     for (int32_t i = 0; i < offers->count; i++) {
         const mics_plan_offer *offer = &offers->items[i];
@@ -297,7 +301,7 @@ static void print_offers(printer *r, const mics_plan_offers *offers, const mics_
     const mics_plan_offer *best = &offers->items[0], none = {.nodes = 0};
     const bool whole = best->tokens.typical > 0;
     const table columns = {.wide = wide, .whole = whole, .tokens = whole && goal->tokens == 0};
-    cli_plan_answer(r, best, goal, text_of("%s:%d. ", best->cluster, (int)best->nodes).text);
+    plan_table_answer(r, best, goal, text_of("%s:%d. ", best->cluster, (int)best->nodes).text);
     r->headings = true;
     print_offer(r, &none, &columns);
     r->headings = false;
@@ -307,8 +311,8 @@ static void print_offers(printer *r, const mics_plan_offers *offers, const mics_
     print_remarks(r, offers);
 }
 
-void cli_plan_offers(printer *r, const mics_plan_offers *offers, const mics_plan_goal *goal,
-                     bool wide)
+void plan_table_offers(printer *r, const mics_plan_offers *offers, const mics_plan_goal *goal,
+                       bool wide)
 {
     if (!r->json) {
         print_offers(r, offers, goal, wide);
@@ -317,7 +321,7 @@ void cli_plan_offers(printer *r, const mics_plan_offers *offers, const mics_plan
     printer_open(r, NULL, '{', true);
     printer_open(r, "offers", '[', true);
     for (int32_t i = 0; i < offers->count; i++)
-        cli_plan_offer(r, NULL, &offers->items[i]);
+        plan_table_offer(r, NULL, &offers->items[i]);
     printer_close(r);
     printer_close(r);
 }
@@ -333,7 +337,7 @@ static void print_prices(printer *r, const mics_cluster *c)
         const mics_price price = (mics_price)i;
         const double usd = c->prices[i];
         const char *date = c->price_dates[i];
-        const bool old = cli_plan_is_old(date);
+        const bool old = plan_table_is_old(date);
         if (usd == 0)
             continue;
         printer_text(r, "%s%.2f %s %s%s", comma, usd, mics_price_text(price), date,
@@ -368,7 +372,7 @@ static void print_machine(printer *r, const mics_cluster *c)
     printer_text(r, "\n");
 }
 
-mics_status cli_plan_list(printer *r)
+mics_status plan_table_list(printer *r)
 {
     const mics_cluster none = {.tier_count = 0};
     printer_open(r, NULL, '{', true);

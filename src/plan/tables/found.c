@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // The plans of one cluster: times, memory, and the reasons.
-#include "cli/plan_found.h"
-#include "cli/plan_offer.h"
-#include "cli/plan_words.h"
-#include "plan.h"
+#include "plan/tables/found.h"
 #include "plan/search/baseline.h"
+#include "plan/tables/offer.h"
+#include "plan/tables/tables.h"
+#include "plan/tables/words.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,10 +53,10 @@ static void print_rates(printer *r, const mics_plan *plan, const mics_plan_entry
                             wide ? "hw" : NULL, "%.1f", e->hardware_tflops_per_gpu),
                 cell_column(cell_number("mfu", e->mfu), 7, "MFU % ", "%.1f ", 100 * e->mfu),
                 cell_column(cell_number("tokens_per_s", e->tokens_per_s), 10,
-                            rated ? "tokens/s" : NULL, "%s", cli_plan_rate(e->tokens_per_s).text),
+                            rated ? "tokens/s" : NULL, "%s", plan_table_rate(e->tokens_per_s).text),
                 cell_column(cell_number("usd_per_gtoken", priced ? e->usd_per_gtoken : NAN), 10,
                             rated ? "USD/Gtok" : NULL, "%s",
-                            priced ? cli_plan_rate(e->usd_per_gtoken).text : "-"));
+                            priced ? plan_table_rate(e->usd_per_gtoken).text : "-"));
     if (!e->fits && !r->headings)
         printer_text(r, wide ? "%14s" : "%20s", "does not fit");
 }
@@ -93,15 +93,15 @@ static void print_memory(printer *r, const mics_plan_entry *e)
         printer_text(r, e->tight ? " tight" : e->fits ? " to spare" : " MISSING");
 }
 
-void cli_plan_entry(printer *r, const char *key, const mics_plan *plan,
-                    const mics_plan_entry *entry)
+void plan_table_entry(printer *r, const char *key, const mics_plan *plan,
+                      const mics_plan_entry *entry)
 {
     if (entry == NULL) {
         PRINTER_ROW(r, cell_null(key));
         return;
     }
     printer_open(r, key, '{', false);
-    cli_plan_choice(r, entry);
+    plan_table_choice(r, entry);
     PRINTER_ROW(r, cell_flag("fits", entry->fits), cell_flag("tight", entry->tight));
     print_memory(r, entry);
     print_times(r, entry, false);
@@ -163,8 +163,8 @@ static void write_rows(printer *r, const mics_plan *plan, const mics_plan_found 
             PRINTER_ROW(r, cell_words("faster_baseline", faster != NULL ? faster->name : NULL));
         }
         const mics_plan_entry *entry = all->items[i].entry; // of megatron perhaps without a cut
-        cli_plan_entry(r, all->items[i].key, plan,
-                       entry != NULL && entry->choice.micro_batch > 0 ? entry : NULL);
+        plan_table_entry(r, all->items[i].key, plan,
+                         entry != NULL && entry->choice.micro_batch > 0 ? entry : NULL);
     }
 }
 
@@ -177,7 +177,7 @@ static void print_line(printer *r, const table *t, const row *line)
 {
     const mics_plan_entry *e = line->entry;
     PRINTER_ROW(r, CELL_SHOWN(-10, "", "%s ", line->label.text),
-                CELL_SHOWN(-17, t->memory ? "" : "P|G|O", "%s ", cli_plan_degrees(e).text));
+                CELL_SHOWN(-17, t->memory ? "" : "P|G|O", "%s ", plan_table_degrees(e).text));
     if (e->choice.micro_batch == 0 && !r->headings) {
         printer_text(r, "%s\n", e->why);
         return;
@@ -185,7 +185,7 @@ static void print_line(printer *r, const table *t, const row *line)
     if (t->memory) {
         print_memory(r, e);
     } else {
-        cli_plan_choice(r, e);
+        plan_table_choice(r, e);
         print_times(r, e, t->wide);
         print_rates(r, t->plan, e, t->wide);
     }
@@ -355,8 +355,8 @@ static void print_answer(printer *r, const mics_plan *plan, const mics_plan_foun
     if (faster != NULL)
         snprintf(offer.faster, sizeof offer.faster, "%s", faster->name);
     offer.faster_us = faster != NULL ? faster->step_us : 0;
-    cli_plan_answer(r, &offer, goal, "");
-    cli_plan_offer(r, "answer", &offer);
+    plan_table_answer(r, &offer, goal, "");
+    plan_table_offer(r, "answer", &offer);
 }
 
 // Whoever trains an adapter asks what frozen weights cost on slow links.
@@ -384,8 +384,9 @@ static void print_replicas(const printer *r, const mics_plan_found *found)
     const double more_us = twice->step_us - best->step_us;
     short_text cost = {"nothing that keeps them twice fits"};
     if (found->has_twice)
-        cost = text_of("%s, %c%s a step (%+.3g %%)", twice->name, more_us < 0 ? '-' : '+',
-                       cli_plan_duration(fabs(more_us) * 1e-6).text, 100 * more_us / best->step_us);
+        cost =
+            text_of("%s, %c%s a step (%+.3g %%)", twice->name, more_us < 0 ? '-' : '+',
+                    plan_table_duration(fabs(more_us) * 1e-6).text, 100 * more_us / best->step_us);
     printer_text(r, "\n");
     printer_wrapped(r, 0,
                     "%s keeps masters and moments once, so they cannot be compared or repaired. "
@@ -446,7 +447,7 @@ static void print_local(printer *r, const mics_plan *plan, const mics_plan_found
     printer_open(r, "local_steps", '{', true);
     printer_open(r, "plans", '[', true);
     for (int32_t i = 0; r->json && i < all.count; i++)
-        cli_plan_entry(r, NULL, plan, all.items[i].entry);
+        plan_table_entry(r, NULL, plan, all.items[i].entry);
     printer_close(r);
     if (!r->json && all.count > 0) {
         print_table(r, &(table){.plan = plan, .wide = wide}, &all);
@@ -458,8 +459,8 @@ static void print_local(printer *r, const mics_plan *plan, const mics_plan_found
     printer_close(r);
 }
 
-void cli_plan_found(printer *r, const mics_plan *plan, const mics_plan_found *found,
-                    const mics_plan_goal *goal, bool wide)
+void plan_table_found(printer *r, const mics_plan *plan, const mics_plan_found *found,
+                      const mics_plan_goal *goal, bool wide)
 {
     const bool frozen = mics_model_trained_count(plan->model) < mics_model_param_count(plan->model);
     rows all = {.count = 0};

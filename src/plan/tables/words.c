@@ -1,16 +1,16 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // Names, figures and choices of plans.
-#include "cli/plan_words.h"
-#include "cli/plan_found.h"
-#include "plan.h"
+#include "plan/tables/words.h"
+#include "plan/tables/found.h"
+#include "plan/tables/tables.h"
 #include "schedule/layered.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-short_text cli_plan_degrees(const mics_plan_entry *entry)
+short_text plan_table_degrees(const mics_plan_entry *entry)
 {
     const mics_sharding *s = &entry->choice.sharding;
     if (entry->choice.micro_batch == 0) // there is none
@@ -28,14 +28,14 @@ short_text cli_plan_degrees(const mics_plan_entry *entry)
     return text_of("%d|%d|%d", (int)s->params, (int)s->grads, (int)s->optimizer);
 }
 
-short_text cli_plan_short_name(const mics_plan_entry *entry)
+short_text plan_table_short_name(const mics_plan_entry *entry)
 {
     enum { NAME_COLUMNS = 18 };
-    return strlen(entry->name) > NAME_COLUMNS ? cli_plan_degrees(entry)
+    return strlen(entry->name) > NAME_COLUMNS ? plan_table_degrees(entry)
                                               : text_of("%s", entry->name);
 }
 
-short_text cli_plan_figure(double value)
+short_text plan_table_figure(double value)
 {
     if (value < 0.0995 || value >= 1e15)
         return text_of("%.3g", value);
@@ -75,35 +75,35 @@ static const time_unit *unit_of(double s)
     return unit;
 }
 
-short_text cli_plan_duration(double s)
+short_text plan_table_duration(double s)
 {
     const time_unit *unit = unit_of(s);
-    return text_of("%s %s", cli_plan_figure(s / unit->s).text, unit->name);
+    return text_of("%s %s", plan_table_figure(s / unit->s).text, unit->name);
 }
 
-short_text cli_plan_span(const mics_plan_range *s)
+short_text plan_table_span(const mics_plan_range *s)
 {
     const double unit_s = unit_of(s->typical)->s;
-    const short_text low = cli_plan_figure(s->low / unit_s),
-                     high = cli_plan_figure(s->high / unit_s);
-    const short_text typical = cli_plan_duration(s->typical);
+    const short_text low = plan_table_figure(s->low / unit_s),
+                     high = plan_table_figure(s->high / unit_s);
+    const short_text typical = plan_table_duration(s->typical);
     return strcmp(low.text, high.text) == 0
                ? typical
                : text_of("%s (%s to %s)", typical.text, low.text, high.text);
 }
 
-short_text cli_plan_count(double count)
+short_text plan_table_count(double count)
 {
     char text[32];
     return text_of("%s", mics_plan_count_text(count, text, sizeof text));
 }
 
-short_text cli_plan_tokens(double per_s)
+short_text plan_table_tokens(double per_s)
 {
-    return per_s < 1e7 ? cli_plan_figure(per_s) : cli_plan_count(per_s);
+    return per_s < 1e7 ? plan_table_figure(per_s) : plan_table_count(per_s);
 }
 
-bool cli_plan_is_old(const char *date)
+bool plan_table_is_old(const char *date)
 {
     enum { MAX_MONTHS = 6 };
     char *end = NULL;
@@ -116,7 +116,7 @@ bool cli_plan_is_old(const char *date)
     return 12 * (day.tm_year + 1900 - year) + day.tm_mon + 1 - month > MAX_MONTHS;
 }
 
-short_text cli_plan_rate(double value)
+short_text plan_table_rate(double value)
 {
     return text_of(value < 9999.5 ? "%.4g" : "%.0f", value);
 }
@@ -130,7 +130,7 @@ static short_text recompute_text(mics_recompute r)
     return r.units > 0 ? text_of("%s%d", parts, (int)r.units) : text_of("%s", parts);
 }
 
-short_text cli_plan_batch(const mics_plan_choice *choice)
+short_text plan_table_batch(const mics_plan_choice *choice)
 {
     static const char *const words[] = {"", " rec", " off", " both"};
     const int32_t which = mics_recomputes(choice->recompute) + 2 * (choice->offload_units > 0);
@@ -163,7 +163,7 @@ static void print_pipeline(printer *r, const mics_plan_pipeline *p)
             cell_int("expert", p->expert), cell_number("bubble_ms", p->bubble_us * 1e-3));
 }
 
-void cli_plan_choice(printer *r, const mics_plan_entry *entry)
+void plan_table_choice(printer *r, const mics_plan_entry *entry)
 {
     const mics_plan_choice *c = &entry->choice;
     const int32_t layered =

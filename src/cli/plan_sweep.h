@@ -1,9 +1,0 @@
-// SPDX-FileCopyrightText: The mics authors
-// SPDX-License-Identifier: Apache-2.0
-// One plan for each number of nodes.
-#pragma once
-
-#include "cli/plan.h"
-
-void cli_plan_sweep(printer *report, const mics_plan *plan, const mics_plan_sweep *sweep,
-                    const mics_plan_goal *goal, bool wide);
