@@ -18,7 +18,6 @@
 #include "base/size.h"
 #include "comm/internal.h"
 #include "comm/nccl/library.h"
-#include "mics/core/transport.h"
 #include "mics/log.h"
 #include <pthread.h>
 #include <sched.h>
