@@ -74,7 +74,7 @@ same_weights half/checkpoints/step-00000008 parts/checkpoints/step-00000008
 run 0 kept train parts --steps 9
 has_precision parts bf16
 run 0 slow env MICS_ISA=generic "$mics" train run.json --ranks 4 --nodes 2 --out parts --steps 10
-contains slow.err "the run stays in bf16, as its checkpoint is, and is slow"
+contains slow.err "the run stays in bf16, as its checkpoint is, and is slower so"
 contains slow.err "--set run.precision=fp32"
 has_precision parts bf16
 run 0 heard train parts --steps 11 --set run.precision=fp32

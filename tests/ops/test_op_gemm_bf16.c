@@ -12,9 +12,9 @@
 
 typedef bool (*gemm_fn)(const mics_exec *at, const mics_gemm_spec *gemm);
 
-static bool plain(const mics_exec *at, const mics_gemm_spec *gemm)
+static bool widened(const mics_exec *at, const mics_gemm_spec *gemm)
 {
-    mics_gemm_bf16_plain(at, gemm);
+    mics_gemm_bf16_widened(at, gemm);
     return true;
 }
 
@@ -141,10 +141,10 @@ static void all_match_fp64(gemm_fn multiply, const char *way)
     }
 }
 
-static void plain_loops_match_fp64(void **state)
+static void widened_blocks_match_fp64(void **state)
 {
     (void)state;
-    all_match_fp64(plain, "plain");
+    all_match_fp64(widened, "widened");
 }
 
 static void packed_tiles_match_fp64(void **state)
@@ -219,7 +219,7 @@ static void packed_bits_ignore_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_loops_match_fp64),
+        cmocka_unit_test(widened_blocks_match_fp64),
         cmocka_unit_test(packed_tiles_match_fp64),
         cmocka_unit_test(the_library_matches_fp64),
         cmocka_unit_test(not_a_number_stays_in_its_row),

@@ -24,8 +24,8 @@ typedef struct mics_gemm_spec {
  */
 void mics_gemm_bf16(const mics_exec *at, const mics_gemm_spec *gemm);
 
-/* mics_gemm_bf16() by plain loops: slow, needs no space, cannot fail. */
-void mics_gemm_bf16_plain(const mics_exec *at, const mics_gemm_spec *gemm);
+/* mics_gemm_bf16() by mics_gemm() of widened blocks, which are in its space; cannot fail. */
+void mics_gemm_bf16_widened(const mics_exec *at, const mics_gemm_spec *gemm);
 
 /* mics_gemm() by plain loops: slow, needs no memory, cannot fail. */
 void mics_gemm_plain(bool transpose_a, bool transpose_b, int64_t M, int64_t N, int64_t K,

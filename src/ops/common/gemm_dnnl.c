@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// What is prepared for a shape stands in a table of fixed size; a shape that it has no room for is
-// prepared at each call. Entries stay until the process ends.
+// What is prepared for a shape stands in a table of fixed size, also that nothing could be; a shape
+// that it has no room for is prepared at each call. Entries stay until the process ends.
 #include "ops/common/gemm_dnnl.h"
 #include "ops/gemm/def.h"
 #include <oneapi/dnnl/dnnl.h>
@@ -19,7 +19,7 @@ typedef struct shape {
 
 typedef struct plan {
     shape of;
-    dnnl_primitive_t primitive;
+    dnnl_primitive_t primitive; // NULL: the library has none for it
     size_t scratch_bytes;
 } plan;
 
@@ -148,13 +148,12 @@ static void tensors_of(tensor t[4], const shape *s)
             goto out;                                                                              \
     } while (0)
 
-static bool make(plan *made, const shape *s)
+static void make(plan *made, const shape *s)
 {
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t post = NULL;
     dnnl_primitive_desc_t desc = NULL;
     tensor t[4];
-    bool done = false;
     tensors_of(t, s);
     memset(made, 0, sizeof *made);
     made->of = *s;
@@ -170,7 +169,6 @@ static bool make(plan *made, const shape *s)
     TRY_DNNL(dnnl_primitive_create(&made->primitive, desc));
     made->scratch_bytes =
         dnnl_memory_desc_get_size(dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0));
-    done = true;
 out:
     for (int i = 0; i < 4; i++)
         tensor_free(&t[i]);
@@ -180,13 +178,11 @@ out:
         dnnl_post_ops_destroy(post);
     if (attr != NULL)
         dnnl_primitive_attr_destroy(attr);
-    return done;
 }
 
 // Finds or makes a plan. `own`: the table has no room for it, and the caller destroys it.
 static bool plan_for(plan *found, const shape *s, bool *own)
 {
-    bool done = true;
     *own = false;
     pthread_mutex_lock(&cache.lock);
     int32_t at = 0;
@@ -195,14 +191,13 @@ static bool plan_for(plan *found, const shape *s, bool *own)
     if (at < cache.count) {
         *found = cache.plans[at];
     } else {
-        done = make(found, s);
-        if (done && cache.count < MAX_PLANS)
+        make(found, s);
+        *own = cache.count == MAX_PLANS;
+        if (!*own)
             cache.plans[cache.count++] = *found;
-        else
-            *own = done;
     }
     pthread_mutex_unlock(&cache.lock);
-    return done;
+    return found->primitive != NULL;
 }
 
 // Where the primitive works: in the GEMM's space if that is enough, else in a block that the caller

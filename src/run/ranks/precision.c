@@ -41,7 +41,7 @@ static void log_bf16(const mics_run *run, const char *no_bf16)
 {
     if (no_bf16 != NULL)
         mics_log(MICS_LOG_WARNING,
-                 "the run stays in bf16, as its checkpoint is, and is slow: %s; --set "
+                 "the run stays in bf16, as its checkpoint is, and is slower so: %s; --set "
                  "run.precision=fp32 goes on in fp32",
                  no_bf16);
     else if (run->kept_precision == MICS_RUN_PRECISION_FP32)
@@ -53,7 +53,7 @@ static void log_fp32(const mics_run *run, const char *no_bf16)
 {
     if (run->fell_back)
         mics_log(MICS_LOG_WARNING,
-                 "run.precision is bf16, but %s, so bf16 would be slow; the run goes on in fp32",
+                 "run.precision is bf16, but %s, so bf16 would be slower; the run goes on in fp32",
                  no_bf16);
     else if (run->kept_precision == MICS_RUN_PRECISION_BF16)
         mics_log(MICS_LOG_WARNING,
