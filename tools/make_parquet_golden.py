@@ -145,6 +145,10 @@ def main():
     lines = (folder.parent / "chat" / "chats.jsonl").read_text(encoding="utf-8").splitlines()
     chats = [json.loads(line)["messages"] for line in lines[:20]]
     write(folder, "chats", pa.table({"id": list(range(len(chats))), "messages": chats}), compression="snappy")
+    # Chats beside pictures as datasets hold them, and beside none.
+    for name, images in [("paths", pa.array([["a.png"]] * 2)), ("bytes", pa.array([[{"bytes": b"\x89PNG", "path": "a"}]] * 2)),
+                         ("none", pa.array([[], None], pa.list_(pa.string()))), ("nulls", pa.nulls(2))]:
+        pq.write_table(pa.table({"messages": chats[:2], "images": images}), folder.parent / "pictures" / f"{name}.parquet")
     day = datetime.datetime(2026, 1, 1)
     for name, column, options in [
             ("decimal", pa.array([decimal.Decimal("1.25")]), {}),

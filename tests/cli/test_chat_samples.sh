@@ -236,6 +236,14 @@ contains empty.out 'empty.jsonl, line 1: 3 tokens, 1 count'
 # No pictures are none.
 echo '{"prompt": "ab", "completion": "c", "images": [], "image": null, "audio": ""}' >none.jsonl
 run 0 none "$mics" explain run.json --samples 1 --set data.train=none.jsonl
+pictures="$root/tests/golden/pictures"
+for file in none nulls; do
+    run 0 none "$mics" explain run.json --samples 1 --set data.train="$pictures/$file.parquet"
+done
+run 2 paths "$mics" explain run.json --samples 1 --set data.train="$pictures/paths.parquet"
+contains paths.err 'row 1: has "images", and models here read text alone'
+run 2 bytes "$mics" explain run.json --samples 1 --set data.train="$pictures/bytes.parquet"
+contains bytes.err 'column "images.list.element.bytes" is binary data'
 # An exported byte tokenizer is "bytes", as mics train has it.
 run 0 bytes "$mics" train run.json --out bytes --set data.train=one.jsonl
 run 0 folder "$mics" convert bytes folder

@@ -11,6 +11,9 @@ static const char *const field_texts[MICS_FIELDS] = {
     "messages",    "conversations", "prompt", "completion", "chosen", "rejected",
     "instruction", "input",         "output", "tools",      "role",   "content"};
 
+// What no model here reads.
+#define MEDIA "images", "image", "videos", "audios", "audio"
+
 const char *mics_chat_field_text(mics_chat_field field)
 {
     return field_texts[field];
@@ -24,7 +27,7 @@ const char *mics_chat_name(const mics_chats_spec *spec, mics_chat_field field)
 mics_chat_columns mics_chats_columns(const mics_chats_spec *spec)
 {
     mics_chat_columns columns = {
-        .names = {[MICS_FIELDS] = "system", "history", "chat_template_kwargs", "weight"}};
+        .names = {[MICS_FIELDS] = "system", "history", "chat_template_kwargs", "weight", MEDIA}};
     for (int i = 0; i < MICS_FIELDS; i++)
         columns.names[i] = mics_chat_name(spec, (mics_chat_field)i);
     return columns;
@@ -465,10 +468,10 @@ mics_status mics_chat_read(const mics_chats *chats, const char *name, const mics
     return check_messages(name, chat_out->messages);
 }
 
-// Nulls, empty texts and lists are none. Of Parquet such columns are not read.
+// Nulls, empty texts and lists are none.
 mics_status mics_chat_check_media(const char *name, const mics_json_value *row)
 {
-    static const char *const media[] = {"images", "image", "videos", "audios", "audio"};
+    static const char *const media[] = {MEDIA};
     for (size_t i = 0; i < sizeof media / sizeof *media; i++) {
         const mics_json_value *value = mics_json_get(row, media[i]);
         const char *text = mics_json_string(value);
