@@ -13,6 +13,7 @@
 #include <map>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <vector>
 
 namespace mics_emulated
 {
@@ -57,19 +58,27 @@ size_t used_bytes(int device)
     return sum;
 }
 
+// Which byte between two addresses, less than a page apart, is not the pattern's; -1: none. All blocks are looked at after each
+// kernel, so the library's comparison goes first.
+ptrdiff_t changed_byte(const unsigned char *from, const unsigned char *to)
+{
+    static const std::vector<unsigned char> pattern(page_bytes(), GUARD);
+    if (std::memcmp(from, pattern.data(), (size_t)(to - from)) == 0)
+        return -1;
+    return std::find_if(from, to, [](unsigned char byte) { return byte != GUARD; }) - from;
+}
+
 // Byte of the surroundings that changed, as an offset from the block's begin; 0 when none did.
 ptrdiff_t changed_guard(uintptr_t start, const memory_block &block)
 {
     const unsigned char *begin = reinterpret_cast<const unsigned char *>(start);
     const unsigned char *low = block.map + page_bytes();
     const unsigned char *high = block.map + block.map_bytes - page_bytes();
-    for (const unsigned char *p = low; p < begin; p++)
-        if (*p != GUARD)
-            return p - begin;
-    for (const unsigned char *p = begin + block.bytes; p < high; p++)
-        if (*p != GUARD)
-            return p - begin;
-    return 0;
+    const ptrdiff_t below = changed_byte(low, begin);
+    if (below >= 0)
+        return low + below - begin;
+    const ptrdiff_t above = changed_byte(begin + block.bytes, high);
+    return above >= 0 ? (ptrdiff_t)block.bytes + above : 0;
 }
 
 void check_block(uintptr_t start, const memory_block &block, const char *after)

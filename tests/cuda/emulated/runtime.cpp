@@ -16,6 +16,19 @@ cudaError_t kept_failure();
 static thread_local int device_of_thread = 0;
 static thread_local cudaError_t newest_error = cudaSuccess;
 
+#if defined(__AVX2__)
+// Runs before all that the compiler may have made of such instructions.
+__attribute__((constructor(101))) static void expect_cpu()
+{
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return;
+    fputs("emulated: built where the CPU has AVX2 and FMA, which this one lacks; configure anew\n",
+          stderr);
+    abort();
+}
+#endif
+
 static long number_from(const char *name, long otherwise)
 {
     const char *text = getenv(name);

@@ -8,7 +8,7 @@
 // not happened, and the numbers are wrong.
 //
 // 1. `enqueued`, `allowed` and `done` count a stream's entries; done <= allowed <= enqueued. All
-//    under one mutex.
+//    under one mutex. An entry that is done wakes those alone who need not wait any more.
 // 2. An event knows the stream and the entry of its newest record; a stream that waits for it took
 //    both when it was told to.
 // 3. What is enqueued on a stream that captures is kept, not run; a launch of the graph that comes
@@ -39,11 +39,44 @@ struct stream_entry {
 };
 
 std::mutex mutex_;
-std::condition_variable progress; // some entry is done, or the device has failed
+
+// Somebody who waits for entries, or for the device to fail. `over` is asked under the mutex.
+struct waiter {
+    std::function<bool()> over;
+    std::condition_variable wake;
+};
+std::vector<waiter *> waiters;
+
+// An entry is done, or the device has failed.
+void note_progress()
+{
+    for (waiter *each : waiters)
+        if (each->over())
+            each->wake.notify_one();
+}
+
+// At most `us` where that is not 0. Whether what is waited for has come.
+template <typename Over> bool wait_until(std::unique_lock<std::mutex> &lock, long us, Over over)
+{
+    if (over())
+        return true;
+    waiter self{over, {}};
+    waiters.push_back(&self);
+    if (us == 0)
+        self.wake.wait(lock, over);
+    else
+        self.wake.wait_for(lock, std::chrono::microseconds(us), over);
+    waiters.erase(std::find(waiters.begin(), waiters.end(), &self));
+    return over();
+}
+
 std::atomic<cudaError_t> failure{cudaSuccess};
 std::atomic<long> kernels_run{0};
 std::atomic<long> graphs_launched{0};
 thread_local CUstream_st *capturing = nullptr; // by this thread
+// Who asks for an event again and again takes a core from kernels, which here run beside it: it is answered when the event is
+// reached, or after so long.
+const long QUERY_US = 500;
 
 } // namespace
 
@@ -141,7 +174,7 @@ void stream_main(CUstream_st *stream)
         lock.lock();
         stream->running = false;
         stream->done++;
-        progress.notify_all();
+        note_progress();
     }
 }
 
@@ -187,7 +220,7 @@ cudaError_t wait_stream(CUstream_st *stream)
     std::unique_lock<std::mutex> lock(mutex_);
     const int64_t entry = stream->enqueued;
     allow(stream, entry);
-    progress.wait(lock, [&] {
+    wait_until(lock, 0, [&] {
         return stream->done >= entry || (failure != cudaSuccess && !stream->running);
     });
     return failure;
@@ -198,7 +231,7 @@ void wait_record(const std::shared_ptr<event_record> &record)
     std::unique_lock<std::mutex> lock(mutex_);
     if (!record->reached && failure == cudaSuccess)
         allow(record->stream, record->entry);
-    progress.wait(lock, [&] { return record->reached || failure != cudaSuccess; });
+    wait_until(lock, 0, [&] { return record->reached || failure != cudaSuccess; });
 }
 
 } // namespace
@@ -251,7 +284,7 @@ void fail_device(cudaError_t error)
     cudaError_t none = cudaSuccess;
     failure.compare_exchange_strong(none, error);
     allow_all();
-    progress.notify_all();
+    note_progress();
 }
 
 bool device_failed()
@@ -263,7 +296,7 @@ void wait_for_all()
 {
     const int device = current_device();
     std::unique_lock<std::mutex> lock(mutex_);
-    progress.wait(lock, [device] {
+    wait_until(lock, 0, [device] {
         allow_all(); // what is enqueued meanwhile runs too
         return idle(device) || (failure != cudaSuccess && !any_running());
     });
@@ -513,11 +546,14 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
         return note(error);
     if (cudaError_t error = refused_by_capture(nullptr))
         return note(error);
-    std::lock_guard<std::mutex> lock(mutex_);
-    if (event->record == nullptr || event->record->reached)
+    std::unique_lock<std::mutex> lock(mutex_);
+    const std::shared_ptr<event_record> record = event->record;
+    if (record == nullptr || record->reached)
         return cudaSuccess;
-    allow(event->record->stream, event->record->entry);
-    return note(cudaErrorNotReady);
+    allow(record->stream, record->entry);
+    const bool over =
+        wait_until(lock, QUERY_US, [&] { return record->reached || failure != cudaSuccess; });
+    return note(over && record->reached ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
