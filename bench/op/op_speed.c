@@ -1,23 +1,22 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Times every entry of the CUDA kernels, or of the CPU's, beside its floor: the bytes that it has to move over the
-// bandwidth that a copy kernel reaches (memory), or the FLOPs that it has to do over the rate that
-// a large GEMM reaches (arithmetic), whichever is longer. Both rates are measured by the same
+// Times ops of the CUDA kernels, or of the CPU's, beside their floors: the bytes
+// that a call has to move over the bandwidth that a copy kernel reaches (memory), or the FLOPs that
+// it has to do over the rate that a large GEMM reaches (arithmetic), whichever is longer. Both rates are measured by the same
 // program just before, and stand at the head of what it prints.
 //
 //   op_speed [--device cuda|cpu] [--channels C] [--rows N] [--length T] [--heads H] [--words V] [--dtype
 //   fp32|bf16|fp16] [--attention own|cudnn] [--only NAME,NAME...] [--tiny] [--json]
 //
-// Shapes: N rows = B * T tokens, C channels, H heads, D = C / H, V words; see mics/kernels.h.
+// Shapes: N rows = B * T tokens, C channels, H heads, D = C / H, V words. A line has an op's rows N,
+// the width of its input I and of its output O; of elementwise ops a row is a number.
 // --only: the entries of these names alone, for a profiler say. --tiny: sizes for an emulated GPU,
-// one launch a sample, to see that it runs. Times are medians (samples.h) on random numbers
+// one launch a sample, to see that it runs. Times are medians (measure/timing.c) on random numbers
 // (random_data.h). Each subject's buffers are laid out several times and used in turn, so that no
 // call finds its data in the chip's cache, unless they are larger than that.
 #include "base/rng.h"
 #include "mics/log.h"
-#include "op_calls.h"
 #include "op_subjects.h"
-#include "samples.h"
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,76 +24,88 @@
 
 // ---- timing ----
 
+// 1000 times what times of events are rounded to (src/device/cuda.c).
+static const double SAMPLE_US = 1000;
+enum { SAMPLES = 15, MAX_LAUNCHES = 200 };
+
 // Sets of a subject's buffers behind each other, which calls take in turn.
-typedef struct layout {
-    const bench *b;
+typedef struct timed {
+    bench *b;
     const subject *s;
     char *block;
-    int64_t set_bytes;
+    size_t bytes[2]; // of a set's, read and written
     int sets;
-} layout;
+} timed;
 
-static int64_t buffer_bytes(const subject *s, int buffer)
+static mics_status run_set(const timed *t, int set, bool first)
 {
-    return (s->buffer[buffer] + 255) / 256 * 256;
+    char *const begin = t->block + (size_t)set * (t->bytes[0] + t->bytes[1]);
+    measure_layout layout = {.base = {begin, begin + t->bytes[0]}};
+    return subject_run(t->b, t->s, &layout, first);
 }
 
-static void buffers_of(const layout *l, int set, void *p[BUFFERS])
+static mics_status launch(void *ctx, int32_t call)
 {
-    char *next = l->block + set * l->set_bytes;
-    for (int i = 0; i < BUFFERS; ++i) {
-        p[i] = next;
-        next += buffer_bytes(l->s, i);
-    }
+    const timed *t = ctx;
+    return run_set(t, call % t->sets, false);
 }
 
-static void launch(void *ctx, int call)
+static mics_status mark(void *ctx, int32_t mark)
 {
-    const layout *l = ctx;
-    void *p[BUFFERS];
-    buffers_of(l, call % l->sets, p);
-    l->s->run(l->b, l->s, p);
+    const mics_device *device = ((timed *)ctx)->b->device;
+    device->ops->record(device->ctx, 0, mark);
+    return MICS_OK;
+}
+
+static mics_status read_mark(void *ctx, int32_t mark, double *us_out)
+{
+    const mics_device *device = ((timed *)ctx)->b->device;
+    MICS_TRY(device->ops->synchronize(device->ctx, 0));
+    *us_out = device->ops->event_us(device->ctx, mark);
+    return MICS_OK;
 }
 
 // The device's memory is zeros.
-static void fill_set(bench *b, const layout *l, const subject_content *content, int set)
+static mics_status time_sets(timed *t, measure_timer *timer)
 {
-    void *p[BUFFERS];
-    buffers_of(l, set, p);
-    for (int i = 0; i < BUFFERS && l->s->buffer[i] > 0; ++i) {
-        const char what = i < (int)strlen(content->holds) ? content->holds[i] : 'x';
-        const random_kind kind = what == 'f'   ? RANDOM_FP32
-                                 : what == '+' ? RANDOM_POSITIVE
-                                               : RANDOM_DTYPE;
-        if (what != '0')
-            random_source_fill(&b->random, kind, p[i], l->s->buffer[i]);
+    const int64_t set_bytes = (int64_t)(t->bytes[0] + t->bytes[1]);
+    for (int set = 0; set < t->sets; ++set) {
+        if (t->s->shards == NULL)
+            random_source_fill(&t->b->random, RANDOM_DTYPE, t->block + set * set_bytes, set_bytes);
+        MICS_TRY(run_set(t, set, true));
     }
-    if (content->prepare)
-        content->prepare(b, l->s, p);
+    *timer = (measure_timer){.call = launch,
+                             .mark = mark,
+                             .read = read_mark,
+                             .ctx = t,
+                             .warm_ups = t->b->tiny ? 0 : 3,
+                             .sample_us = SAMPLE_US,
+                             .max_repeats = MAX_LAUNCHES,
+                             .min_samples = SAMPLES};
+    return measure_timer_run(timer);
 }
 
-static mics_status time_subject(bench *b, const subject *s, samples *samples_out)
+static mics_status time_subject(bench *b, const subject *s, measure_timer *timer)
 {
-    const int64_t enough = 512LL << 20; // ten times the largest cache
-    layout l = {.b = b, .s = s, .sets = 1};
+    const size_t enough = (size_t)512 << 20; // ten times the largest cache
+    timed t = {.b = b, .s = s, .sets = 1};
+    measure_layout sizes = {.bytes = {0}};
     void *block = NULL;
-    for (int i = 0; i < BUFFERS; ++i)
-        l.set_bytes += buffer_bytes(s, i);
-    if (!b->tiny && l.set_bytes < enough)
-        l.sets = enough / l.set_bytes < 64 ? (int)(enough / l.set_bytes) + 1 : 64;
-    MICS_TRY(b->device->ops->alloc(b->device->ctx, (size_t)(l.set_bytes * l.sets), &block));
-    l.block = block;
-    const subject_content content = subject_content_of(s);
-    for (int set = 0; set < l.sets; ++set)
-        fill_set(b, &l, &content, set);
-    const mics_status status = samples_take(b->device, launch, &l, b->tiny, samples_out);
+    MICS_TRY(subject_run(b, s, &sizes, false));
+    memcpy(t.bytes, sizes.bytes, sizeof t.bytes);
+    const size_t set_bytes = t.bytes[0] + t.bytes[1];
+    if (!b->tiny && set_bytes < enough)
+        t.sets = enough / set_bytes < 64 ? (int)(enough / set_bytes) + 1 : 64;
+    MICS_TRY(b->device->ops->alloc(b->device->ctx, set_bytes * (size_t)t.sets, &block));
+    t.block = block;
+    const mics_status status = time_sets(&t, timer);
     b->device->ops->free(b->device->ctx, block);
     return status;
 }
 
 static mics_status show(bench *b, const subject *s)
 {
-    samples found;
+    measure_timer found;
     MICS_TRY(time_subject(b, s, &found));
     const double of_bytes = 1e6 * s->bytes / b->bytes_per_s;
     const double of_flops = 1e6 * s->flops / b->flops_per_s;
@@ -104,12 +115,12 @@ static mics_status show(bench *b, const subject *s)
         printf("{\"op\": \"%s\", \"dtype\": \"%s\", \"N\": %lld, \"I\": %lld, \"O\": %lld, "
                "\"us\": %.2f, \"least_us\": %.2f, \"most_us\": %.2f, \"launches\": %d, \"floor\": "
                "\"%s\", \"floor_us\": %.2f, \"ratio\": %.3f, \"bytes\": %.0f, \"flops\": %.0f}\n",
-               s->name, mics_dtype_text(s->dtype), (long long)s->N, (long long)s->I,
-               (long long)s->O, found.median_us, found.least_us, found.most_us, found.launches,
+               s->name, mics_dtype_text(b->dtype), (long long)s->N, (long long)s->I,
+               (long long)s->O, found.median_us, found.least_us, found.most_us, found.repeats,
                limit, floor_us, found.median_us / floor_us, s->bytes, s->flops);
     else
         printf("%-21s %5s %10lld %6lld %6lld %10.2f %10.2f %10.2f %10.2f %-10s %6.2f\n", s->name,
-               mics_dtype_text(s->dtype), (long long)s->N, (long long)s->I, (long long)s->O,
+               mics_dtype_text(b->dtype), (long long)s->N, (long long)s->I, (long long)s->O,
                found.median_us, found.least_us, found.most_us, floor_us, limit,
                found.median_us / floor_us);
     fflush(stdout);
@@ -141,32 +152,23 @@ static void show_head(const bench *b, double copy_bytes, int64_t side)
            "median", "least", "most", "floor", "of", "ratio");
 }
 
+static int64_t square_side(const bench *b)
+{
+    return b->tiny ? 64 : b->on_cpu ? 1024 : 8192;
+}
+
 // Bandwidth of a copy, and the rate of a large square GEMM in the dtype.
-static mics_status measure_machine(bench *b)
+static mics_status measure_rates_of(bench *b)
 {
     const int64_t elems = b->tiny ? 1000 : b->on_cpu ? 32LL << 20 : 256LL << 20;
-    const int64_t side = b->tiny ? 64 : b->on_cpu ? 1024 : 8192;
-    const mics_dtype dtype = b->dtype;
-    const int64_t square = side * side * (int64_t)mics_dtype_bytes(dtype);
-    const subject copy = {.name = "copy",
-                          .dtype = MICS_DTYPE_FP32,
-                          .bytes = 8.0 * (double)elems,
-                          .buffer = {4 * elems, 4 * elems},
-                          .N = elems,
-                          .run = run_copy};
-    const subject gemm = {.name = "gemm",
-                          .dtype = dtype,
-                          .flops = 2.0 * (double)(side * side) * (double)side,
-                          .buffer = {square, square, square, square},
-                          .N = side,
-                          .I = side,
-                          .O = side,
-                          .run = run_linear_forward};
-    samples found;
+    const int64_t side = square_side(b);
+    measure_timer found;
     b->at.dtype = MICS_DTYPE_FP32;
+    const subject copy = subject_copy(b, elems);
     MICS_TRY(time_subject(b, &copy, &found));
     b->bytes_per_s = 1e6 * copy.bytes / found.median_us;
-    b->at.dtype = dtype;
+    b->at.dtype = b->dtype;
+    const subject gemm = subject_gemm(b, side);
     MICS_TRY(time_subject(b, &gemm, &found));
     b->flops_per_s = 1e6 * gemm.flops / found.median_us;
     show_head(b, copy.bytes, side);
@@ -248,85 +250,45 @@ static bool parse(bench *b, int count, char **words)
     return optind == count && b->N % b->T == 0 && b->C % b->H == 0;
 }
 
-static size_t workspace_of(const bench *b, mics_op op, mics_op_shape shape)
+// As much as any op of the list asks for, or the GEMM of the head.
+static size_t workspace_of(const subject *list, int subjects)
 {
-    if (!b->on_cpu)
-        return op_workspace_of(b->dtype, op, shape);
-    shape.op = &op;
-    shape.threads = b->at.threads;
-    const mics_op_cost cost = mics_op_def_get(op.kind)->cost(&shape);
-    const int64_t floats = cost.workspace_backward > cost.workspace_forward
-                               ? cost.workspace_backward
-                               : cost.workspace_forward;
+    int64_t floats = 0;
+    for (int i = 0; i < subjects; ++i) {
+        mics_op_shape shape = list[i].of.shape;
+        if (list[i].shards != NULL)
+            continue;
+        shape.op = &list[i].of.op;
+        const mics_op_cost cost = mics_op_def_get(shape.op->kind)->cost(&shape);
+        floats = cost.workspace_forward > floats ? cost.workspace_forward : floats;
+        floats = cost.workspace_backward > floats ? cost.workspace_backward : floats;
+    }
     return (size_t)floats * sizeof(float);
 }
 
-// As much as any op asks for, of 4 C columns at most.
-static void set_workspace(bench *b)
+// Kernels of cuDNN, for the ops that it has some for.
+static mics_status prepare_library(const bench *b, const subject *list, int subjects)
 {
-    const mics_op head = {.kind = MICS_OP_LM_HEAD};
-    const mics_rotary_spec rotary = {.dims = b->C / b->H};
-    const mics_op_shape shape = {.op = &head,
-                                 .B = b->N / b->T,
-                                 .T = b->T,
-                                 .N = b->N,
-                                 .in = {4 * b->C},
-                                 .out = 4 * b->C,
-                                 .params = {{b->V, b->C}},
-                                 .heads = op_heads(b->H, b->C / b->H),
-                                 .rotary = &rotary,
-                                 .vocab = b->V,
-                                 .cpu_bf16 = b->on_cpu && b->dtype == MICS_DTYPE_BF16,
-                                 .accelerator_bytes =
-                                     b->on_cpu ? 0 : (int32_t)mics_dtype_bytes(b->dtype),
-                                 .library = b->library};
-    b->chunk_rows = mics_op_def_get(head.kind)->cost(&shape).chunk_rows;
-    for (int kind = 0; kind < MICS_OP_KINDS; kind++) {
-        if (b->table->ops[kind]->forward == NULL || kind == MICS_OP_LORA) // no subject
+    const char *why_not = NULL;
+    for (int i = 0; i < subjects && why_not == NULL; ++i) {
+        mics_op_shape shape = list[i].of.shape;
+        const mics_op_def *def = mics_op_def_get(list[i].of.op.kind);
+        if (list[i].shards != NULL || def->library_lacks == NULL)
             continue;
-        const mics_op op = {.kind = (mics_op_kind)kind, .experts = BENCH_EXPERTS};
-        const size_t bytes = workspace_of(b, op, shape);
-        b->at.workspace_bytes = bytes > b->at.workspace_bytes ? bytes : b->at.workspace_bytes;
+        shape.op = &list[i].of.op;
+        why_not = def->library_lacks(&shape);
+        if (why_not == NULL)
+            why_not = b->table->ops[shape.op->kind]->prepare(&b->at, &shape);
     }
-}
-
-static mics_status prepare_library(const bench *b)
-{
-    const mics_op op = {.kind = MICS_OP_ATTENTION, .heads = op_heads(b->H, b->C / b->H)};
-    mics_op_shape shape = op_attention_shape(b->N / b->T, b->T, op.heads);
-    shape.op = &op;
-    shape.library = true;
-    shape.accelerator_bytes = (int32_t)mics_dtype_bytes(b->dtype);
-    const char *why_not = mics_op_def_get(op.kind)->library_lacks(&shape);
-    if (why_not == NULL)
-        why_not = b->table->ops[op.kind]->prepare(&b->at, &shape);
     return why_not == NULL ? MICS_OK
                            : mics_fail(MICS_ERR_UNSUPPORTED, "--attention cudnn: %s", why_not);
 }
 
-static mics_status set_up(bench *b)
+static mics_status make_tokens(bench *b)
 {
-    mics_machine machine = {.cores = 1};
-    MICS_TRY(b->on_cpu ? mics_device_cpu_open(SAMPLE_EVENTS, &b->device)
-                       : mics_device_cuda_open(0, SAMPLE_EVENTS, &b->device));
-    if (b->on_cpu)
-        MICS_TRY(mics_machine_read(&machine));
     const mics_device_ops *ops = b->device->ops;
-    void *ctx = b->device->ctx;
-    b->table = b->on_cpu ? mics_kernels_get(NULL) : mics_kernels_cuda();
-    if (b->on_cpu && b->dtype == MICS_DTYPE_BF16)
-        b->table = b->table->bf16;
-    if (!b->table || (b->on_cpu && b->dtype == MICS_DTYPE_FP16))
-        return mics_fail(MICS_ERR_UNSUPPORTED, "there are no kernels for %s",
-                         mics_dtype_text(b->dtype));
-    b->at = (mics_exec){.device = b->device, .dtype = b->dtype, .threads = machine.cores};
-    mics_op_set_threads(machine.cores);
-    set_workspace(b);
-    if (b->library)
-        MICS_TRY(prepare_library(b));
-    MICS_TRY(ops->alloc(ctx, b->at.workspace_bytes, &b->at.workspace));
     const size_t bytes = (size_t)b->N * sizeof(int32_t);
-    void *tokens, *order;
+    void *ctx = b->device->ctx, *tokens = NULL, *order = NULL;
     MICS_TRY(ops->alloc(ctx, bytes, &tokens));
     MICS_TRY(ops->alloc(ctx, bytes, &order));
     b->tokens = tokens;
@@ -341,9 +303,45 @@ static mics_status set_up(bench *b)
     ops->copy(ctx, 0, b->order, host + b->N, bytes);
     const mics_status status = ops->synchronize(ctx, 0);
     free(host);
-    MICS_TRY(status);
-    return random_source_open(b->device, b->table, b->dtype, b->tiny ? 4093 : RANDOM_ELEMS,
-                              &b->random);
+    return status;
+}
+
+static mics_status open_device(bench *b)
+{
+    mics_machine machine = {.cores = 1};
+    MICS_TRY(b->on_cpu ? mics_device_cpu_open(SAMPLES + 1, &b->device)
+                       : mics_device_cuda_open(0, SAMPLES + 1, &b->device));
+    if (b->on_cpu)
+        MICS_TRY(mics_machine_read(&machine));
+    b->table = b->on_cpu ? mics_kernels_get(NULL) : mics_kernels_cuda();
+    if (b->on_cpu && b->dtype == MICS_DTYPE_BF16)
+        b->table = b->table->bf16;
+    if (!b->table || (b->on_cpu && b->dtype == MICS_DTYPE_FP16))
+        return mics_fail(MICS_ERR_UNSUPPORTED, "there are no kernels for %s",
+                         mics_dtype_text(b->dtype));
+    b->at = (mics_exec){.device = b->device, .dtype = b->dtype, .threads = machine.cores};
+    mics_op_set_threads(machine.cores);
+    return MICS_OK;
+}
+
+// A pair of a head turns as fast as any other.
+static mics_status set_up(bench *b, subject *list, int *subjects_out)
+{
+    static const float frequencies[128] = {1};
+    const int64_t pairs = b->C / b->H / 2;
+    b->rotary = (mics_rotary_spec){
+        .dims = 2 * (pairs < 128 ? pairs : 128), .frequencies = frequencies, .scale = 1};
+    MICS_TRY(open_device(b));
+    MICS_TRY(make_tokens(b));
+    MICS_TRY(random_source_open(b->device, b->table, b->dtype, b->tiny ? 4093 : RANDOM_ELEMS,
+                                &b->random));
+    const int subjects = *subjects_out = subjects_list(b, list);
+    list[subjects] = subject_gemm(b, square_side(b));
+    b->at.workspace_bytes = workspace_of(list, subjects + 1);
+    if (b->library)
+        MICS_TRY(prepare_library(b, list, subjects));
+    MICS_TRY(b->device->ops->alloc(b->device->ctx, b->at.workspace_bytes, &b->at.workspace));
+    return subject_routes(b);
 }
 
 static bool is_name(const char *name, const char *word, size_t length)
@@ -379,11 +377,11 @@ static mics_status choose(const char *only, subject *list, int *subjects)
 static mics_status run_all(bench *b)
 {
     subject list[SUBJECTS];
-    MICS_TRY(set_up(b));
-    int subjects = subjects_list(b, list);
+    int subjects = 0;
+    MICS_TRY(set_up(b, list, &subjects));
     if (b->only)
         MICS_TRY(choose(b->only, list, &subjects));
-    MICS_TRY(measure_machine(b));
+    MICS_TRY(measure_rates_of(b));
     for (int i = 0; i < subjects; ++i)
         MICS_TRY(show(b, &list[i]));
     return MICS_OK;

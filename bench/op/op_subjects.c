@@ -1,548 +1,410 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// The entries that op_speed calls, the bytes and FLOPs of each, and its buffers.
+// The subjects of op_speed. An op's buffers, FLOPs and workspace are its descriptor's; its bytes are
+// those of what a pass reads and writes, each once.
 #include "op_subjects.h"
-#include "op_calls.h"
-#include <string.h>
+#include "ops/activation/cases.h"
+#include "ops/attention/cases.h"
+#include "ops/embedding/cases.h"
+#include "ops/gelu/cases.h"
+#include "ops/head_norm/cases.h"
+#include "ops/layernorm/cases.h"
+#include "ops/linear/cases.h"
+#include "ops/lm_head/cases.h"
+#include "ops/lora/cases.h"
+#include "ops/rmsnorm/cases.h"
+#include "ops/rotary/cases.h"
+#include "ops/sigmoid_gate/cases.h"
+#include <stdio.h>
 
-// ---- entries ----
+// ---- kernels over shards ----
 
-void run_copy(const bench *b, const subject *s, void *const *p)
+enum { BLOCKS = 3 }; // that are summed
+
+static void run_accumulate(const bench *b, int64_t elems, void *const *p)
 {
-    b->table->widen(&b->at, p[0], p[1], s->N); // of fp32: a copy
+    b->table->accumulate(&b->at, p[0], p[1], elems);
 }
 
-static void run_embedding_forward(const bench *b, const subject *s, void *const *p)
+static void run_sum_losses(const bench *b, int64_t elems, void *const *p)
 {
-    op_embedding_forward(b->table, &b->at, p[0], b->tokens, p[1], p[2], s->N, b->T, s->I);
+    b->table->sum_losses(&b->at, p[1], p[0], elems);
 }
 
-static void run_embedding_backward(const bench *b, const subject *s, void *const *p)
+static void run_sum_squares(const bench *b, int64_t elems, void *const *p)
 {
-    op_embedding_backward(b->table, &b->at, p[1], p[2], p[0], b->tokens, b->order, s->N, b->T, s->I,
-                          b->V, b->T, true, false);
+    b->table->sum_squares(&b->at, p[1], p[0], elems);
 }
 
-static void run_layernorm_forward(const bench *b, const subject *s, void *const *p)
+static void run_adamw(const bench *b, int64_t elems, void *const *p)
 {
-    op_layernorm_forward(b->table, &b->at, p[0], p[2], p[1], p[3], p[4], 1e-5F, s->N, s->I);
+    const mics_optimizer optimizer = mics_optimizer_standard(MICS_OPTIMIZER_ADAMW);
+    const mics_optimizer_update update = {.optimizer = &optimizer,
+                                          .lr = 1e-4F,
+                                          .grad_scale = 1,
+                                          .decays = true,
+                                          .step = 1,
+                                          .rows = 1,
+                                          .columns = elems,
+                                          .elems = elems,
+                                          .params = p[0],
+                                          .masters = p[1],
+                                          .states = {p[2], p[3]},
+                                          .grads = p[4]};
+    b->table->update[optimizer.kind](&b->at, &update);
 }
 
-static void run_layernorm_backward(const bench *b, const subject *s, void *const *p)
+static void run_sum_blocks(const bench *b, int64_t elems, void *const *p)
 {
-    op_layernorm_backward(b->table, &b->at, p[0], p[5], p[6], p[1], p[2], p[3], p[4], s->N, s->I,
-                          true, false);
+    b->table->sum_blocks(&b->at, p[0], p[1], p[2], BLOCKS, elems, elems, true);
 }
 
-static void run_rmsnorm_forward(const bench *b, const subject *s, void *const *p)
+static void run_sum_blocks_rounded(const bench *b, int64_t elems, void *const *p)
 {
-    op_rmsnorm_forward(b->table, &b->at, p[0], p[2], p[1], p[3], 1e-5F, s->N, s->I);
+    b->table->sum_blocks_rounded(&b->at, p[0], p[1], p[2], BLOCKS, elems, elems);
 }
 
-static void run_rmsnorm_backward(const bench *b, const subject *s, void *const *p)
+static void run_round(const bench *b, int64_t elems, void *const *p)
 {
-    op_rmsnorm_backward(b->table, &b->at, p[0], p[5], p[1], p[2], p[3], p[4], s->N, s->I, true);
+    b->table->round(&b->at, p[0], p[1], elems);
 }
 
-static void run_gelu_forward(const bench *b, const subject *s, void *const *p)
+static void run_widen(const bench *b, int64_t elems, void *const *p)
 {
-    op_gelu_forward(b->table, &b->at, p[0], p[1], s->N, false);
+    b->table->widen(&b->at, p[0], p[1], elems);
 }
 
-static void run_gelu_backward(const bench *b, const subject *s, void *const *p)
+static const shard_kernel shard_kernels[] = {
+    {"widen", "fx", "11", OF_SHARD, run_widen}, // of fp32 a copy
+    {"accumulate", "xx", "21", OF_ROWS, run_accumulate},
+    {"sum_losses", "fd", "10", OF_TOKENS, run_sum_losses},
+    {"sum_squares", "fd", "10", OF_SHARD, run_sum_squares},
+    {"adamw_update", "xff+f", "12221", OF_SHARD, run_adamw},
+    {"sum_blocks", "fxb", "211", OF_SHARD, run_sum_blocks},
+    {"sum_blocks_rounded", "xxb", "111", OF_SHARD, run_sum_blocks_rounded},
+    {"round", "xf", "11", OF_SHARD, run_round}};
+
+static int64_t buffer_bytes(const bench *b, const subject *s, int i)
 {
-    op_gelu_backward(b->table, &b->at, p[0], p[1], p[2], s->N, false, false);
+    const int64_t elem = (int64_t)mics_dtype_bytes(b->at.dtype);
+    switch (s->shards->holds[i]) {
+    case 'x':
+        return elem * s->N;
+    case 'b':
+        return elem * s->N * BLOCKS;
+    case 'd':
+        return (int64_t)sizeof(double);
+    default:
+        return (int64_t)sizeof(float) * s->N;
+    }
 }
 
-static void run_exact_gelu_forward(const bench *b, const subject *s, void *const *p)
+static void fill(bench *b, char holds, void *to, int64_t bytes)
 {
-    op_gelu_forward(b->table, &b->at, p[0], p[1], s->N, true);
+    const random_kind kind = holds == 'f'   ? RANDOM_FP32
+                             : holds == '+' ? RANDOM_POSITIVE
+                                            : RANDOM_DTYPE;
+    if (holds != 'd') // the device's memory is zeros
+        random_source_fill(&b->random, kind, to, bytes);
 }
 
-static void run_exact_gelu_backward(const bench *b, const subject *s, void *const *p)
+static void run_shards(bench *b, const subject *s, measure_layout *layout, bool first)
 {
-    op_gelu_backward(b->table, &b->at, p[0], p[1], p[2], s->N, true, false);
+    void *p[BUFFERS] = {NULL};
+    for (int i = 0; s->shards->holds[i] != '\0'; ++i) {
+        const int64_t bytes = buffer_bytes(b, s, i);
+        p[i] = measure_take(layout, false, bytes);
+        if (first && p[i] != NULL)
+            fill(b, s->shards->holds[i], p[i], bytes);
+    }
+    if (p[0] != NULL && !first)
+        s->shards->run(b, s->N, p);
 }
 
-static void run_swiglu_forward(const bench *b, const subject *s, void *const *p)
+static subject over_shards(const bench *b, const shard_kernel *kernel, int64_t elems)
 {
-    op_swiglu_forward(b->table, &b->at, p[0], p[1], s->N, s->I);
+    subject s = {.shards = kernel, .N = elems};
+    snprintf(s.name, sizeof s.name, "%s", kernel->name);
+    for (int i = 0; kernel->moves[i] != '\0'; ++i)
+        s.bytes += (double)(buffer_bytes(b, &s, i) * (kernel->moves[i] - '0'));
+    return s;
 }
 
-static void run_swiglu_backward(const bench *b, const subject *s, void *const *p)
+subject subject_copy(const bench *b, int64_t elems)
 {
-    op_swiglu_backward(b->table, &b->at, p[0], p[1], p[2], s->N, s->I, false);
+    return over_shards(b, &shard_kernels[0], elems);
 }
 
-// A pair of a head turns as fast as any other.
-static mics_rotary_spec rotary_of(const mics_heads heads)
-{
-    static const float frequencies[128] = {1};
-    const int64_t most = 2 * (int64_t)(sizeof frequencies / sizeof *frequencies);
-    const int64_t dims = heads.dim < most ? heads.dim / 2 * 2 : most;
-    return (mics_rotary_spec){.dims = dims, .frequencies = frequencies, .scale = 1};
-}
+// ---- ops ----
 
-static void run_rotary_forward(const bench *b, const subject *s, void *const *p)
-{
-    const mics_heads heads = op_heads(b->H, s->I / b->H);
-    const mics_rotary_spec spec = rotary_of(heads);
-    op_rotary_forward(b->table, &b->at, p[0], p[1], s->N / b->T, b->T, heads, &spec);
-}
-
-static void run_rotary_backward(const bench *b, const subject *s, void *const *p)
-{
-    const mics_heads heads = op_heads(b->H, s->I / b->H);
-    const mics_rotary_spec spec = rotary_of(heads);
-    op_rotary_backward(b->table, &b->at, p[0], p[1], s->N / b->T, b->T, heads, &spec, false);
-}
-
-static void run_head_norm_forward(const bench *b, const subject *s, void *const *p)
-{
-    op_head_norm_forward(b->table, &b->at, p[0], p[2], p[1], p[3], p[3], 1e-6F, s->N,
-                         op_heads(b->H, s->I / b->H));
-}
-
-static void run_head_norm_backward(const bench *b, const subject *s, void *const *p)
-{
-    void *const dweights[] = {p[5], p[6]};
-    const void *const weights[] = {p[4], p[4]};
-    op_head_norm_backward(b->table, &b->at, p[0], dweights, p[1], p[2], p[3], weights, s->N,
-                          op_heads(b->H, s->I / b->H), false, false);
-}
-
-static void run_add(const bench *b, const subject *s, void *const *p)
-{
-    op_add(b->table, &b->at, p[0], p[1], p[2], s->N);
-}
-
-static void run_accumulate(const bench *b, const subject *s, void *const *p)
-{
-    b->table->accumulate(&b->at, p[0], p[1], s->N);
-}
-
-void run_linear_forward(const bench *b, const subject *s, void *const *p)
-{
-    op_linear_forward(b->table, &b->at, p[0], p[1], p[2], p[3], MICS_WEIGHT_IN_OUT, s->N, s->I,
-                      s->O);
-}
-
-static void run_linear_backward(const bench *b, const subject *s, void *const *p)
-{
-    op_linear_backward(b->table, &b->at, p[1], p[4], p[5], p[0], p[2], p[3], MICS_WEIGHT_IN_OUT,
-                       s->N, s->I, s->O, false, false);
-}
-
-static void run_linear_gelu_forward(const bench *b, const subject *s, void *const *p)
-{
-    op_linear_gelu_forward(b->table, &b->at, p[0], p[4], p[1], p[2], p[3], MICS_WEIGHT_IN_OUT, s->N,
-                           s->I, s->O, false);
-}
-
-static void run_linear_gelu_backward(const bench *b, const subject *s, void *const *p)
-{
-    op_linear_gelu_backward(b->table, &b->at, p[1], p[4], p[5], p[0], p[2], p[6], p[3],
-                            MICS_WEIGHT_IN_OUT, s->N, s->I, s->O, false, false);
-}
-
-static mics_op_call attention_call(const bench *b, const subject *s, void *const *p)
+static mics_op_call call_of(const bench *b, const mics_op_case *of)
 {
     mics_op_call call = {.at = &b->at,
-                         .shape =
-                             op_attention_shape(s->N / b->T, b->T, op_heads(b->H, s->I / b->H)),
-                         .in = {p[2]},
-                         .out = p[0],
-                         .stats = p[1]};
-    call.shape.library = b->library;
+                         .shape = of->shape,
+                         .routes = b->routes,
+                         .tokens = b->tokens,
+                         .order = b->order,
+                         .targets = of->op.kind == MICS_OP_LM_HEAD ? b->tokens : NULL,
+                         .add_din = of->add_din,
+                         .add_params = {of->add_params[0]},
+                         .loss_scale = of->loss_scale,
+                         .chunk_rows = of->chunk_rows};
+    call.shape.op = &of->op;
     return call;
 }
 
-static void run_attention_forward(const bench *b, const subject *s, void *const *p)
+// An op's forward pass comes first, for what its backward reads: probabilities of any numbers would
+// be none, say.
+static void run_op(const bench *b, const subject *s, const mics_op_call *call, bool backward)
 {
-    const mics_op_call call = attention_call(b, s, p);
-    op_forward(b->table, op_attention_of(call.shape.heads, (op_sight){0}, (op_dropout){0}), call);
+    const mics_op_kernels *kernels = b->table->ops[s->of.op.kind];
+    (backward ? kernels->backward : kernels->forward)(call);
 }
 
-static void run_attention_backward(const bench *b, const subject *s, void *const *p)
+static mics_status run_pair(const bench *b, const subject *s, measure_layout *layout,
+                            mics_op_call *call)
 {
-    mics_op_call call = attention_call(b, s, p);
-    call.dout = p[4];
-    call.din = p[3];
-    op_backward(b->table, op_attention_of(call.shape.heads, (op_sight){0}, (op_dropout){0}), call);
+    mics_op_call with = call_of(b, &s->with);
+    MICS_TRY(measure_op_lay(layout, &with));
+    if (!s->backward)
+        with.in[0] = call->out;
+    if (layout->base[0] != NULL)
+        (s->backward ? s->pair->backward : s->pair->forward)(call, &with);
+    return MICS_OK;
 }
 
-static void run_lm_head_backward(const bench *b, const subject *s, void *const *p)
+mics_status subject_run(bench *b, const subject *s, measure_layout *layout, bool first)
 {
-    op_lm_head_backward(b->table, &b->at, p[3], p[0], p[1], p[2], p[4], b->tokens, 1e-4F, s->N,
-                        s->I, s->O, false, b->chunk_rows);
+    if (s->shards != NULL) {
+        run_shards(b, s, layout, first);
+        return MICS_OK;
+    }
+    mics_op_call call = call_of(b, &s->of);
+    MICS_TRY(measure_op_lay(layout, &call));
+    if (s->pair != NULL)
+        return run_pair(b, s, layout, &call);
+    const bool loss = mics_op_def_get(s->of.op.kind)->loss;
+    if (layout->base[0] != NULL && !(first && loss))
+        run_op(b, s, &call, s->backward && !first);
+    return MICS_OK;
 }
 
-static void run_sum_losses(const bench *b, const subject *s, void *const *p)
+// ---- what a pass moves ----
+
+static double params_moved(const bench *b, const mics_op_case *of, bool backward)
 {
-    b->table->sum_losses(&b->at, p[1], p[0], s->N);
+    const mics_op_shape *s = &of->shape;
+    const bool read = !backward || mics_op_def_get(of->op.kind)->backward_reads_params;
+    double moved = 0;
+    for (int p = 0; p < MICS_OP_PARAMS; ++p) {
+        // Of a table that tokens are looked up in, the rows that they may name.
+        const int64_t all = s->params[p][0] * (s->expert_elems > 0 ? of->op.experts.count : 1);
+        const int64_t named = s->in[0] == 0 && s->N < all ? s->N : all;
+        const int64_t written = !backward ? 0 : of->add_params[p] ? 2 * named : all;
+        moved += (double)((read * named + written) * (s->params[p][1] > 0 ? s->params[p][1] : 1));
+    }
+    return moved * (double)mics_dtype_bytes(b->dtype);
 }
 
-static void run_sum_squares(const bench *b, const subject *s, void *const *p)
+// Logits are made, read twice and written once as they become gradients, and read by two GEMMs
+// (src/ops/lm_head/def.c).
+static double moved(const bench *b, const mics_op_case *of, bool backward)
 {
-    b->table->sum_squares(&b->at, p[1], p[0], s->N);
+    const mics_op_shape *s = &of->shape;
+    const mics_op_def *def = mics_op_def_get(of->op.kind);
+    int64_t out = 0, stats = 0, row = s->out * (1 + (backward && def->backward_reads_out));
+    for (int i = 0; i < MICS_OP_INPUTS; ++i)
+        row += !backward || mics_op_keeps_in(s, i) ? s->in[i] : 0;
+    if (backward)
+        row += (of->add_din ? 2 : 1) * s->in[0] + (def->backward_second ? s->in[1] : 0);
+    if (def->loss)
+        row += 6 * s->vocab;
+    def->make(s, &out, &stats);
+    return (double)(s->N * row) * (double)mics_dtype_bytes(b->dtype) +
+           (double)(s->N * (stats + def->loss) * (int64_t)sizeof(float)) +
+           params_moved(b, of, backward);
 }
 
-static void run_adamw(const bench *b, const subject *s, void *const *p)
+// ---- the list ----
+
+// FLOPs of matrix products alone: others are done elsewhere than what the rate is of.
+static void add_pass(const bench *b, const char *prefix, const mics_op_case *of, bool backward,
+                     subject *s)
 {
-    const op_adamw by = {1e-4F, 0.9F, 0.95F, 1e-8F, 0.1F, 1, 1.0F};
-    op_adamw_update(b->table, &b->at, p[0], p[1], p[2], p[3], p[4], s->N, &by);
+    const mics_op_def *def = mics_op_def_get(of->op.kind);
+    const mics_op_cost cost = def->cost(&of->shape);
+    const bool alone = def->backward_passes; // it has one pass
+    *s = (subject){.of = *of, .backward = backward, .N = of->shape.N, .I = of->shape.in[0]};
+    s->of.shape.op = &s->of.op;
+    s->of.chunk_rows = cost.chunk_rows;
+    s->O = def->loss ? of->shape.vocab : of->shape.out;
+    s->bytes = moved(b, of, backward);
+    if (def->model_flops != NULL)
+        s->flops = backward ? cost.flops_backward : cost.flops_forward;
+    snprintf(s->name, sizeof s->name, "%s%s%s", prefix, def->name,
+             alone      ? ""
+             : backward ? "_backward"
+                        : "_forward");
 }
 
-static void run_sum_blocks(const bench *b, const subject *s, void *const *p)
+static mics_op_case placed(const bench *b, mics_op_case of)
 {
-    b->table->sum_blocks(&b->at, p[0], p[1], p[2], (int32_t)s->O, s->N, s->N, true);
+    of.shape.unit = "op_speed";
+    of.shape.threads = b->at.threads;
+    of.shape.cpu_bf16 = b->on_cpu && b->dtype == MICS_DTYPE_BF16;
+    of.shape.accelerator_bytes = b->on_cpu ? 0 : (int32_t)mics_dtype_bytes(b->dtype);
+    of.shape.library = b->library;
+    return of;
 }
 
-static void run_sum_blocks_rounded(const bench *b, const subject *s, void *const *p)
+// Both passes, as far as the op has them; a loss has forward's work in backward.
+static subject *add(const bench *b, const char *prefix, mics_op_case of, subject *at)
 {
-    b->table->sum_blocks_rounded(&b->at, p[0], p[1], p[2], (int32_t)s->O, s->N, s->N);
+    const mics_op_kernels *kernels = b->table->ops[of.op.kind];
+    of = placed(b, of);
+    of.shape.op = &of.op;
+    if (kernels->forward != NULL && !mics_op_def_get(of.op.kind)->loss)
+        add_pass(b, prefix, &of, false, at++);
+    if (kernels->forward != NULL && kernels->backward != NULL)
+        add_pass(b, prefix, &of, true, at++);
+    return at;
 }
 
-static void run_round(const bench *b, const subject *s, void *const *p)
+// A linear and a gelu behind it, or before it in backward: what lies between is not moved again.
+static subject *add_pairs(const bench *b, subject *at)
 {
-    b->table->round(&b->at, p[0], p[1], s->N);
-}
-
-// ---- subjects ----
-
-// What moves memory: a row's tensors, and shards.
-static int list_movers(const bench *b, subject *out)
-{
-    const int64_t N = b->N, C = b->C, T = b->T, V = b->V, S = b->shard;
-    const int64_t s = (int64_t)mics_dtype_bytes(b->dtype), NC = N * C * s, wide = 4 * NC;
-    const int64_t rows = N < V ? N : V; // of the table, at most, that tokens name
-    const subject list[] = {
-        {"embedding_forward",
-         b->dtype,
-         (double)(NC + rows * C * s + T * C * s),
-         0,
-         {NC, V * C * s, T * C * s},
-         N,
-         C,
-         0,
-         run_embedding_forward},
-        {"embedding_backward",
-         b->dtype,
-         (double)(2 * NC + 2 * rows * C * s + T * C * s),
-         0,
-         {NC, V * C * s, T * C * s},
-         N,
-         C,
-         0,
-         run_embedding_backward},
-        {"layernorm_forward",
-         b->dtype,
-         (double)(2 * NC + 8 * N),
-         0,
-         {NC, NC, 8 * N, C * s, C * s},
-         N,
-         C,
-         0,
-         run_layernorm_forward},
-        {"layernorm_backward",
-         b->dtype,
-         (double)(4 * NC + 8 * N),
-         0,
-         {NC, NC, NC, 8 * N, C * s, C * s, C * s},
-         N,
-         C,
-         0,
-         run_layernorm_backward},
-        {"rmsnorm_forward",
-         b->dtype,
-         (double)(2 * NC + 4 * N),
-         0,
-         {NC, NC, 4 * N, C * s},
-         N,
-         C,
-         0,
-         run_rmsnorm_forward},
-        {"rmsnorm_backward",
-         b->dtype,
-         (double)(4 * NC + 4 * N),
-         0,
-         {NC, NC, NC, 4 * N, C * s, C * s},
-         N,
-         C,
-         0,
-         run_rmsnorm_backward},
-        {"gelu_forward",
-         b->dtype,
-         (double)(2 * wide),
-         0,
-         {wide, wide},
-         4 * N * C,
-         0,
-         0,
-         run_gelu_forward},
-        {"gelu_backward",
-         b->dtype,
-         (double)(3 * wide),
-         0,
-         {wide, wide, wide},
-         4 * N * C,
-         0,
-         0,
-         run_gelu_backward},
-        {"add", b->dtype, (double)(3 * NC), 0, {NC, NC, NC}, N * C, 0, 0, run_add},
-        {"accumulate", b->dtype, (double)(3 * NC), 0, {NC, NC}, N * C, 0, 0, run_accumulate},
-        {"sum_losses", b->dtype, (double)(4 * N), 0, {4 * N, 8}, N, 0, 0, run_sum_losses},
-        {"sum_squares", b->dtype, (double)(4 * S), 0, {4 * S, 8}, S, 0, 0, run_sum_squares},
-        {"adamw_update",
-         b->dtype,
-         (double)((28 + s) * S),
-         0,
-         {s * S, 4 * S, 4 * S, 4 * S, 4 * S},
-         S,
-         0,
-         0,
-         run_adamw},
-        {"sum_blocks",
-         b->dtype,
-         (double)((8 + 4 * s) * S),
-         0,
-         {4 * S, s * S, 3 * s * S},
-         S,
-         0,
-         3,
-         run_sum_blocks},
-        {"sum_blocks_rounded",
-         b->dtype,
-         (double)(5 * s * S),
-         0,
-         {s * S, s * S, 3 * s * S},
-         S,
-         0,
-         3,
-         run_sum_blocks_rounded},
-        {"round", b->dtype, (double)((4 + s) * S), 0, {s * S, 4 * S}, S, 0, 0, run_round},
-        {"widen", b->dtype, (double)((4 + s) * S), 0, {4 * S, s * S}, S, 0, 0, run_copy},
-    };
-    memcpy(out, list, sizeof list);
-    return (int)(sizeof list / sizeof *list);
-}
-
-// The same of ops that only other decoders have: heads of q, k and v, gate and up.
-static int list_decoder_movers(const bench *b, subject *out)
-{
-    const int64_t N = b->N, C = b->C, D = C / b->H, s = (int64_t)mics_dtype_bytes(b->dtype);
-    const int64_t qkv = 3 * N * C * s, wide = 4 * N * C * s, scales = 2 * N * b->H * 4;
-    const subject list[] = {
-        {"exact_gelu_forward",
-         b->dtype,
-         (double)(2 * wide),
-         0,
-         {wide, wide},
-         4 * N * C,
-         0,
-         0,
-         run_exact_gelu_forward},
-        {"exact_gelu_backward",
-         b->dtype,
-         (double)(3 * wide),
-         0,
-         {wide, wide, wide},
-         4 * N * C,
-         0,
-         0,
-         run_exact_gelu_backward},
-        {"swiglu_forward",
-         b->dtype,
-         1.5 * (double)wide,
-         0,
-         {wide / 2, wide},
-         N,
-         2 * C,
-         0,
-         run_swiglu_forward},
-        {"swiglu_backward",
-         b->dtype,
-         2.5 * (double)wide,
-         0,
-         {wide, wide / 2, wide},
-         N,
-         2 * C,
-         0,
-         run_swiglu_backward},
-        {"rotary_forward", b->dtype, (double)(2 * qkv), 0, {qkv, qkv}, N, C, 0, run_rotary_forward},
-        {"rotary_backward",
-         b->dtype,
-         (double)(2 * qkv),
-         0,
-         {qkv, qkv},
-         N,
-         C,
-         0,
-         run_rotary_backward},
-        {"head_norm_forward",
-         b->dtype,
-         (double)(2 * qkv + scales),
-         0,
-         {qkv, qkv, scales, D * s},
-         N,
-         C,
-         0,
-         run_head_norm_forward},
-        {"head_norm_backward",
-         b->dtype,
-         (double)(3 * qkv + scales),
-         0,
-         {qkv, qkv, qkv, scales, D * s, D * s, D * s},
-         N,
-         C,
-         0,
-         run_head_norm_backward},
-    };
-    memcpy(out, list, sizeof list);
-    return (int)(sizeof list / sizeof *list);
-}
-
-// A GEMM of N rows, I to O, forward and backward; bytes are each tensor once.
-static int list_linear(const bench *b, int64_t I, int64_t O, subject *out)
-{
-    const int64_t N = b->N, s = (int64_t)mics_dtype_bytes(b->dtype);
-    const int64_t x = N * I * s, y = N * O * s, w = I * O * s, bias = O * s;
-    const double flops = 2.0 * (double)N * (double)I * (double)O;
-    const subject list[] = {
-        {"linear_forward",
-         b->dtype,
-         (double)(x + y + w),
-         flops,
-         {y, x, w, bias},
-         N,
-         I,
-         O,
-         run_linear_forward},
-        {"linear_backward",
-         b->dtype,
-         (double)(2 * x + y + 2 * w),
-         2 * flops,
-         {y, x, x, w, w, bias},
-         N,
-         I,
-         O,
-         run_linear_backward},
-    };
-    memcpy(out, list, sizeof list);
-    return (int)(sizeof list / sizeof *list);
-}
-
-// The two GEMMs about a gelu.
-static int list_gelu_products(const bench *b, subject *out)
-{
+    const int64_t N = b->N, C = b->C, up[] = {N, C, 4 * C}, down[] = {N, 4 * C, C};
     const mics_op_pair *pair = b->table->ops[MICS_OP_LINEAR]->pairs;
+    mics_op_case gelu = placed(b, gelu_case(N, 1, false));
+    gelu.shape.in[0] = gelu.shape.out = 4 * C;
+    gelu.shape.op = &gelu.op;
     while (pair != NULL && pair->forward != NULL && pair->next != MICS_OP_GELU)
         pair++;
-    const bool has_gelu_pair = pair != NULL && pair->forward != NULL;
-    const int64_t N = b->N, C = b->C, s = (int64_t)mics_dtype_bytes(b->dtype);
-    const int64_t x = N * C * s, wide = 4 * x, w = 4 * C * C * s, bias = 4 * C * s;
-    const double flops = 8.0 * (double)N * (double)C * (double)C;
-    int count = 0;
-    if (has_gelu_pair)
-        out[count++] = (subject){"linear_gelu_forward",
-                                 b->dtype,
-                                 (double)(x + 2 * wide + w),
-                                 flops,
-                                 {wide, x, w, bias, wide},
-                                 N,
-                                 C,
-                                 4 * C,
-                                 run_linear_gelu_forward};
-    if (has_gelu_pair)
-        out[count++] = (subject){"linear_gelu_backward",
-                                 b->dtype,
-                                 (double)(x + 3 * wide + 2 * w),
-                                 2 * flops,
-                                 {x, wide, wide, w, w, bias, wide},
-                                 N,
-                                 4 * C,
-                                 C,
-                                 run_linear_gelu_backward};
-    return count;
+    for (int backward = 0; pair != NULL && pair->forward != NULL && backward < 2; ++backward) {
+        mics_op_case linear = placed(b, linear_case(backward ? down : up, false, true));
+        linear.shape.op = &linear.op;
+        add_pass(b, "", &linear, backward, at);
+        at->pair = pair;
+        at->with = gelu;
+        at->bytes += moved(b, &gelu, backward) -
+                     (double)((1 + backward) * N * 4 * C) * (double)mics_dtype_bytes(b->dtype);
+        snprintf(at->name, sizeof at->name, "linear_gelu_%s", backward ? "backward" : "forward");
+        at++;
+    }
+    return at;
 }
 
-// What multiplies: GEMMs, attention (half of the T x T scores: it is causal), the LM head.
-static int list_multipliers(const bench *b, subject *out)
+subject subject_gemm(const bench *b, int64_t side)
 {
-    const int64_t N = b->N, C = b->C, V = b->V, s = (int64_t)mics_dtype_bytes(b->dtype);
-    const int64_t x = N * C * s, lse = N * b->H * 4;
-    const double scores = 2.0 * (double)N * (double)b->T * (double)C; // two products, causal
-    const double words = 2.0 * (double)N * (double)C * (double)V;
-    const subject list[] = {
-        {"attention_forward",
-         b->dtype,
-         (double)(4 * x + lse),
-         scores,
-         {x, lse, 3 * x},
-         N,
-         C,
-         0,
-         run_attention_forward},
-        {"attention_backward",
-         b->dtype,
-         (double)(8 * x + lse),
-         2.5 * scores,
-         {x, lse, 3 * x, 3 * x, x},
-         N,
-         C,
-         0,
-         run_attention_backward},
-        {"lm_head_backward",
-         b->dtype,
-         (double)(2 * x + 2 * V * C * s + 4 * N * V * s),
-         3 * words,
-         {x, V * C * s, x, 4 * N, V * C * s},
-         N,
-         C,
-         V,
-         run_lm_head_backward},
-    };
-    memcpy(out, list, sizeof list);
-    int count = (int)(sizeof list / sizeof *list);
-    count += list_linear(b, C, 3 * C, out + count);
-    count += list_linear(b, C, C, out + count);
-    count += list_linear(b, C, 4 * C, out + count);
-    count += list_linear(b, 4 * C, C, out + count);
-    return count + list_gelu_products(b, out + count);
+    const int64_t cube[] = {side, side, side};
+    mics_op_case of = placed(b, linear_case(cube, false, false));
+    subject s;
+    of.shape.op = &of.op;
+    add_pass(b, "", &of, false, &s);
+    return s;
+}
+
+// ---- a mixture, as Mixtral's ----
+
+static mics_op_case of_experts(const bench *b, mics_op_kind kind, int64_t in, int64_t out)
+{
+    const mics_experts e = {.count = 8, .chosen = 2};
+    mics_op_case of = {.op = {.kind = kind, .experts = e, .router = {.normalised = true}},
+                       .loss_scale = 1};
+    of.shape = (mics_op_shape){.B = b->N / b->T, .T = b->T, .N = b->N, .in = {in}, .out = out};
+    return of;
+}
+
+static mics_op_case router_case(const bench *b)
+{
+    mics_op_case of = of_experts(b, MICS_OP_ROUTER, b->C, 0);
+    of.shape.out = of.op.experts.chosen;
+    of.shape.params[0][0] = of.op.experts.count;
+    of.shape.params[0][1] = b->C;
+    return of;
+}
+
+mics_status subject_routes(bench *b)
+{
+    const mics_op_case of = placed(b, router_case(b));
+    const mics_op_kernels *kernels = b->table->ops[of.op.kind];
+    mics_op_call call = call_of(b, &of);
+    measure_layout sizes = {.bytes = {0}};
+    void *block = NULL;
+    MICS_TRY(measure_op_lay(&sizes, &call));
+    const size_t bytes = sizes.bytes[0] + sizes.bytes[1];
+    MICS_TRY(b->device->ops->alloc(b->device->ctx, bytes, &block));
+    random_source_fill(&b->random, RANDOM_DTYPE, block, (int64_t)bytes);
+    measure_layout layout = {.base = {block, (char *)block + sizes.bytes[0]}};
+    MICS_TRY(measure_op_lay(&layout, &call));
+    kernels->forward(&call);
+    b->routes = call.stats;
+    return MICS_OK;
+}
+
+// in: tokens (I) to rows (O each); out: rows (I each) to tokens (O).
+static mics_op_case experts(const bench *b, mics_op_kind kind, int64_t I, int64_t O)
+{
+    mics_op_case of = of_experts(b, kind, I, O);
+    const int64_t k = of.op.experts.chosen;
+    *(kind == MICS_OP_EXPERTS_IN ? &of.shape.out : &of.shape.in[0]) *= k;
+    of.shape.in[1] = k;
+    of.shape.params[0][0] = O;
+    of.shape.params[0][1] = I;
+    of.shape.expert_elems = I * O;
+    return of;
+}
+
+static subject *add_decoder(const bench *b, mics_heads heads, subject *at)
+{
+    const int64_t N = b->N, C = b->C, B = N / b->T;
+    const mics_op_case swiglu = {.op = {.kind = MICS_OP_SWIGLU},
+                                 .shape = {.B = B, .T = b->T, .N = N, .in = {4 * C}, .out = 2 * C}};
+    at = add(b, "exact_", gelu_case(4 * N * C, 1, true), at);
+    at = add(b, "", activation_case(4 * N * C, 1, MICS_ACTIVATION_SILU), at);
+    at = add(b, "", swiglu, at);
+    at =
+        add(b, "", rotary_case(&(rotary_shape){.B = B, .T = b->T, .heads = heads}, &b->rotary), at);
+    at = add(b, "", head_norm_case(N, heads), at);
+    return add(b, "", sigmoid_gate_case(N, C, 1), at);
+}
+
+static subject *add_products(const bench *b, mics_heads heads, subject *at)
+{
+    const int64_t N = b->N, C = b->C;
+    const int64_t shapes[][3] = {{N, C, 3 * C}, {N, C, C}, {N, C, 4 * C}, {N, 4 * C, C}};
+    mics_op_case head = lm_head_case((const int64_t[]){N, C, b->V, 0});
+    head.loss_scale = 1e-4F;
+    const attention_shape attention = {.B = N / b->T, .T = b->T, .heads = heads};
+    at = add(b, "", attention_case(&attention), at);
+    at = add(b, "", head, at);
+    for (int i = 0; i < 4; ++i)
+        at = add(b, "", linear_case(shapes[i], false, true), at);
+    at = add_pairs(b, at);
+    at = add(b, "", lora_case(N, C, C, 16, 1), at);
+    at = add(b, "", router_case(b), at);
+    at = add(b, "", experts(b, MICS_OP_EXPERTS_IN, C, 2 * C), at);
+    return add(b, "", experts(b, MICS_OP_EXPERTS_OUT, 2 * C, C), at);
 }
 
 int subjects_list(const bench *b, subject *subjects_out)
 {
-    int count = list_movers(b, subjects_out);
-    count += list_decoder_movers(b, subjects_out + count);
-    count += list_multipliers(b, subjects_out + count);
-    return count + subjects_list_experts(b, subjects_out + count);
-}
-
-// ---- what buffers hold before ----
-
-static const subject_content contents[] = {
-    {run_layernorm_forward, "xxfxx", NULL},
-    {run_layernorm_backward, "xxx+xxx", NULL},
-    {run_rmsnorm_forward, "xxfx", NULL},
-    {run_rmsnorm_backward, "xxx+xx", NULL},
-    {run_head_norm_forward, "xxfx", NULL},
-    {run_head_norm_backward, "xxx+xxx", NULL},
-    {run_sum_losses, "f0", NULL},
-    {run_sum_squares, "f0", NULL},
-    {run_adamw, "xff+f", NULL},
-    {run_sum_blocks, "fxx", NULL},
-    {run_round, "xf", NULL},
-    {run_attention_forward, "xfx", NULL},
-    // exp(score - lse) of a random lse would be no probability.
-    {run_attention_backward, "xfxxx", run_attention_forward},
-    {run_lm_head_backward, "xxxfx", NULL},
-};
-
-subject_content subject_content_of(const subject *s)
-{
-    for (size_t i = 0; i < sizeof contents / sizeof *contents; ++i)
-        if (contents[i].run == s->run)
-            return contents[i];
-    return subject_content_of_experts(s);
+    const int64_t N = b->N, C = b->C;
+    const mics_heads heads = {b->H, b->H, C / b->H};
+    const mics_op_case sum = {.op = {.kind = MICS_OP_ADD},
+                              .shape = {.N = N * C, .in = {1, 1}, .out = 1}};
+    mics_op_case embedding = embedding_case(N, b->T, C, b->V, true);
+    mics_op_case layernorm = layernorm_case(N, C), rmsnorm = rmsnorm_case(N, C);
+    embedding.add_params[0] = layernorm.add_din = rmsnorm.add_din = true;
+    subject *at = add(b, "", embedding, subjects_out);
+    at = add(b, "", layernorm, at);
+    at = add(b, "", rmsnorm, at);
+    at = add(b, "", gelu_case(4 * N * C, 1, false), at);
+    at = add(b, "", sum, at);
+    for (size_t i = 0; i < sizeof shard_kernels / sizeof *shard_kernels; ++i) {
+        const int64_t sizes[] = {[OF_SHARD] = b->shard, [OF_ROWS] = N * C, [OF_TOKENS] = N};
+        *at++ = over_shards(b, &shard_kernels[i], sizes[shard_kernels[i].elems]);
+    }
+    at = add_decoder(b, heads, at);
+    return (int)(add_products(b, heads, at) - subjects_out);
 }

@@ -104,6 +104,41 @@ typedef struct measure_gemm {
 mics_op_shape measure_gemm_shape(const measure_gemm *gemm, mics_dtype dtype, mics_op *op);
 void measure_gemm_enqueue(const measure_gemm *gemm, const mics_exec *at);
 
+// ---- timing of calls (timing.c) ----
+
+// Where operands of a call lie: those it reads, and those it writes. All zeros: nowhere, they are
+// counted.
+typedef struct measure_layout {
+    char *base[2];
+    size_t bytes[2]; // taken
+} measure_layout;
+
+/* The next operand, on 64 bytes. */
+void *measure_take(measure_layout *layout, bool writes, int64_t bytes);
+
+/* Lays out what both passes of an op read and write, but for tokens and routes. Needs `at`, and the
+ * shape with its op. */
+mics_status measure_op_lay(measure_layout *layout, mics_op_call *call);
+
+enum { MEASURE_MAX_SAMPLES = 64 };
+
+typedef struct measure_timer {
+    mics_status (*call)(void *ctx, int32_t call);                 // enqueues it; they count from 0
+    mics_status (*mark)(void *ctx, int32_t mark);                 // behind all calls before
+    mics_status (*read)(void *ctx, int32_t mark, double *us_out); // waits for it
+    void *ctx;
+    int32_t warm_ups; // twice as many calls come first; 0: none, and a sample is one call
+    double sample_us; // that a sample takes at least, with `max_repeats` at most
+    int32_t max_repeats;
+    double allowed_us; // for all; 0: as long as `min_samples` take
+    int32_t min_samples;
+    int32_t calls, repeats;              // found: in all, and of a sample
+    double median_us, least_us, most_us; // of one call
+} measure_timer;
+
+/* Where calls take too long for what is allowed, min_samples becomes 1.   Returns: what `ctx` says. */
+mics_status measure_timer_run(measure_timer *self);
+
 // ---- trials of unequal length (trials.c) ----
 
 enum { MEASURE_MAX_TRIALS = 32 };
@@ -244,7 +279,7 @@ typedef struct measure_ops {
     mics_dtype dtype;
     size_t elem_bytes; // of it
     char *arena;       // operands: the first half is read, the second written
-    int64_t arena_elems, at[2];
+    size_t arena_bytes;
     void *workspace;
     size_t workspace_bytes;
     int32_t calls_made; // by the newest timing
