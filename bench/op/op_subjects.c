@@ -227,7 +227,7 @@ static double moved(const bench *b, const mics_op_case *of, bool backward)
 
 // ---- the list ----
 
-// FLOPs of matrix products alone: others are done elsewhere than what the rate is of.
+// FLOPs of GEMMs alone: others are done elsewhere than what the rate is of.
 static void add_pass(const bench *b, const char *prefix, const mics_op_case *of, bool backward,
                      subject *s)
 {
@@ -369,7 +369,7 @@ static subject *add_decoder(const bench *b, mics_heads heads, subject *at)
     return add(b, "", sigmoid_gate_case(N, C, 1), at);
 }
 
-static subject *add_products(const bench *b, mics_heads heads, subject *at)
+static subject *add_gemms(const bench *b, mics_heads heads, subject *at)
 {
     const int64_t N = b->N, C = b->C;
     const int64_t shapes[][3] = {{N, C, 3 * C}, {N, C, C}, {N, C, 4 * C}, {N, 4 * C, C}};
@@ -406,5 +406,5 @@ int subjects_list(const bench *b, subject *subjects_out)
         *at++ = over_shards(b, &shard_kernels[i], sizes[shard_kernels[i].elems]);
     }
     at = add_decoder(b, heads, at);
-    return (int)(add_products(b, heads, at) - subjects_out);
+    return (int)(add_gemms(b, heads, at) - subjects_out);
 }
