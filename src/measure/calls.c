@@ -2,136 +2,195 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call of an op's passes, of a GEMM or of an update, timed on all ranks at once: on the CPU by
 // its kernels, on a GPU by the plugin's, enqueued on one stream.
+#include "base/clock.h"
+#include "base/size.h"
 #include "measure/internal.h"
 
-// A call that is timed.
-typedef struct timed {
-    measure_ops *ops;
-    const measure_call *call;
-    mics_exec at;
-    size_t set_bytes[2]; // of operands that are read, and written
-    size_t sets[2];      // of each, in its half of the arena
-    double marks_us[MEASURE_MAX_SAMPLES + 1];
-} timed;
+enum { MAX_SAMPLES = 64, MIN_SAMPLES = 3 };
 
-// ---- calls, which run where their operands lie somewhere ----
+// A sample of what is quick is so many calls that they take this long.
+static const double SAMPLE_US = 200;
 
-static mics_status call_gemm(const timed *self, measure_layout *layout)
+// ---- operands ----
+
+// The next `elems` numbers to read, or to write; both halves of the arena are walked through again
+// and again.
+static void *take(measure_ops *self, bool writes, int64_t elems)
 {
-    const measure_call *call = self->call;
-    const int64_t m = call->m, n = call->n, k = call->k, elem = (int64_t)self->ops->elem_bytes;
-    const measure_gemm gemm = {.m = m,
-                               .n = n,
-                               .k = k,
-                               .transpose_a = call->transpose_a,
-                               .transpose_b = call->transpose_b,
-                               .a = measure_take(layout, false, m * k * elem),
-                               .b = measure_take(layout, false, k * n * elem),
-                               .c = measure_take(layout, true, m * n * elem)};
-    if (gemm.a != NULL)
-        measure_gemm_enqueue(&gemm, &self->at);
-    return MICS_OK;
+    const int64_t half = self->arena_elems / 2;
+    int64_t *at = &self->at[writes];
+    if (*at + elems > half)
+        *at = 0;
+    void *operand = self->arena + (size_t)((writes ? half : 0) + *at) * self->elem_bytes;
+    *at += mics_size_round_up(elems, 16);
+    return operand;
 }
 
-static mics_status call_op(const timed *self, measure_layout *layout)
+static void *in(measure_ops *self, int64_t elems)
 {
-    const mics_op_kernels *kernels = self->ops->kernels->ops[self->call->shape.op->kind];
-    mics_op_call call = {.at = &self->at, .shape = self->call->shape};
-    MICS_TRY(measure_op_lay(layout, &call));
-    if (layout->base[0] != NULL)
-        kernels->forward(&call);
-    if (layout->base[0] != NULL && kernels->backward != NULL)
-        kernels->backward(&call);
-    return MICS_OK;
+    return take(self, false, elems);
+}
+
+static void *out(measure_ops *self, int64_t elems)
+{
+    return take(self, true, elems);
+}
+
+// Numbers that are fp32 whatever the dtype.
+static int64_t floats(const measure_ops *self, int64_t elems)
+{
+    return elems * (int64_t)(sizeof(float) / self->elem_bytes);
+}
+
+static mics_exec exec_of(const measure_ops *self)
+{
+    return (mics_exec){.device = self->session->rank->device,
+                       .dtype = self->dtype,
+                       .threads = self->threads,
+                       .workspace = self->workspace,
+                       .workspace_bytes = self->workspace_bytes};
+}
+
+// ---- calls ----
+
+static int64_t param_elems(const mics_op_shape *s, int p)
+{
+    return s->params[p][0] * (s->params[p][1] > 0 ? s->params[p][1] : 1);
+}
+
+// At least as wide as any op's stats; those of a router hold all scores, and places of those
+// chosen.
+static int64_t stats_width(const mics_op_shape *s)
+{
+    const mics_experts e = s->op->experts;
+    return s->heads.query + s->heads.key_value + 2 + e.count + 2 * (int64_t)e.chosen;
+}
+
+// All that an op reads and writes in both passes, stats as numbers of the largest size.
+static int64_t op_elems(const mics_op_shape *s)
+{
+    int64_t elems = s->N * (2 * s->in[0] + 2 * s->in[1] + 2 * s->out + 2 * stats_width(s));
+    for (int p = 0; p < MICS_OP_PARAMS; p++)
+        elems += 2 * param_elems(s, p);
+    return elems;
+}
+
+// Elements of the largest operands that a call reads, and writes.
+static int64_t call_elems(const measure_call *call)
+{
+    const int64_t m = call->m, n = call->n, k = call->k;
+    switch (call->kind) {
+    case MEASURE_GEMM:
+        return m * k + k * n + m * n;
+    case MEASURE_OP:
+        return op_elems(&call->shape);
+    case MEASURE_UPDATE:
+        return 8 * m; // fp32
+    default:
+        return 0;
+    }
+}
+
+static void call_gemm(measure_ops *self, const measure_call *call)
+{
+    const int64_t m = call->m, n = call->n, k = call->k;
+    const void *a = in(self, m * k), *b = in(self, k * n);
+    if (self->session->place.gpu) {
+        const mics_exec at = exec_of(self);
+        const measure_gemm gemm = {.m = m,
+                                   .n = n,
+                                   .k = k,
+                                   .transpose_a = call->transpose_a,
+                                   .transpose_b = call->transpose_b,
+                                   .a = (void *)a,
+                                   .b = (void *)b,
+                                   .c = out(self, m * n)};
+        measure_gemm_enqueue(&gemm, &at);
+        return;
+    }
+    mics_gemm(call->transpose_a, call->transpose_b, m, n, k, 1, a, call->transpose_a ? m : k, b,
+              call->transpose_b ? k : n, 0, out(self, m * n), n);
+}
+
+static void call_op(measure_ops *self, const measure_call *call)
+{
+    const mics_op_shape *s = &call->shape;
+    const mics_op_kernels *kernels = self->kernels->ops[s->op->kind];
+    const mics_exec at = exec_of(self);
+    mics_op_call c = {.at = &at,
+                      .shape = *s,
+                      .out = out(self, s->N * s->out),
+                      .stats = out(self, floats(self, s->N * stats_width(s)))};
+    for (int i = 0; i < MICS_OP_INPUTS; i++)
+        c.in[i] = in(self, s->N * s->in[i]);
+    for (int p = 0; p < MICS_OP_PARAMS && param_elems(s, p) > 0; p++)
+        c.params[p] = in(self, param_elems(s, p));
+    kernels->forward(&c);
+    if (kernels->backward == NULL)
+        return;
+    c.dout = in(self, s->N * s->out);
+    c.din = out(self, s->N * s->in[0]);
+    if (mics_op_def_get(s->op->kind)->backward_second)
+        c.din_second = out(self, s->N * s->in[1]);
+    for (int p = 0; p < MICS_OP_PARAMS && param_elems(s, p) > 0; p++)
+        c.dparams[p] = out(self, param_elems(s, p));
+    kernels->backward(&c);
 }
 
 // States and values stay as they are: nothing is learnt at a rate of 0.
-static mics_status call_update(const timed *self, measure_layout *layout)
+static void call_update(measure_ops *self, const measure_call *call)
 {
     const mics_optimizer optimizer = mics_optimizer_standard(MICS_OPTIMIZER_ADAMW);
-    const int64_t m = self->call->m, bytes = m * (int64_t)sizeof(float);
+    const mics_exec at = exec_of(self);
+    const int64_t elems = floats(self, call->m);
     mics_optimizer_update update = {.optimizer = &optimizer,
                                     .step = 1,
                                     .grad_scale = 1,
                                     .rows = 1,
-                                    .columns = m,
-                                    .elems = m,
-                                    .masters = measure_take(layout, true, bytes),
-                                    .grads = measure_take(layout, false, bytes)};
+                                    .columns = call->m,
+                                    .elems = call->m,
+                                    .masters = out(self, elems),
+                                    .grads = in(self, elems)};
     for (int s = 0; s < mics_optimizer_def_get(optimizer.kind)->states; s++)
-        update.states[s] = measure_take(layout, true, bytes);
-    if (update.masters != NULL)
-        self->ops->kernels->update[optimizer.kind](&self->at, &update);
-    return MICS_OK;
+        update.states[s] = out(self, elems);
+    self->kernels->update[optimizer.kind](&at, &update);
 }
 
-static mics_status run(const timed *self, measure_layout *layout)
+static void run_call(measure_ops *self, const measure_call *call)
 {
-    static mics_status (*const calls[MEASURE_CALL_KINDS])(const timed *, measure_layout *) = {
+    static void (*const calls[MEASURE_CALL_KINDS])(measure_ops *, const measure_call *) = {
         [MEASURE_GEMM] = call_gemm, [MEASURE_OP] = call_op, [MEASURE_UPDATE] = call_update};
-    return calls[self->call->kind](self, layout);
-}
-
-// ---- timing ----
-
-static mics_status run_call(void *ctx, int32_t call)
-{
-    const timed *self = ctx;
-    char *half[] = {self->ops->arena, self->ops->arena + self->ops->arena_bytes / 2};
-    measure_layout layout = {.bytes = {0}};
-    for (int w = 0; w < 2; w++)
-        layout.base[w] = half[w] + (size_t)call % self->sets[w] * self->set_bytes[w];
-    return run(self, &layout);
-}
-
-static mics_status mark(void *ctx, int32_t mark)
-{
-    timed *self = ctx;
-    MICS_TRY(measure_wait(self->ops->session, 0));
-    self->marks_us[mark] = measure_work_us(self->ops->session);
-    return MICS_OK;
-}
-
-static mics_status read_mark(void *ctx, int32_t mark, double *us_out)
-{
-    *us_out = ((timed *)ctx)->marks_us[mark];
-    return MICS_OK;
+    calls[call->kind](self, call);
 }
 
 // Time of one call on this rank, in about `allowed_us` of the wall clock; 0 when the arena is too
-// small for it, or it is of nothing.
+// small for it.
 static mics_status time_call(measure_ops *self, const measure_call *call, double allowed_us,
                              double *us_out)
 {
-    const size_t half = self->arena_bytes / 2;
-    timed one = {.ops = self,
-                 .call = call,
-                 .at = {.device = self->session->rank->device,
-                        .dtype = self->dtype,
-                        .threads = self->threads,
-                        .workspace = self->workspace,
-                        .workspace_bytes = self->workspace_bytes}};
-    measure_timer timer = {.call = run_call,
-                           .mark = mark,
-                           .read = read_mark,
-                           .ctx = &one,
-                           .warm_ups = 1,
-                           .sample_us = 200,
-                           .max_repeats = 4096,
-                           .allowed_us = allowed_us,
-                           .min_samples = 3};
-    measure_layout layout = {.bytes = {0}};
+    double samples[MAX_SAMPLES];
+    int32_t count = 0, repeats = 1;
     *us_out = 0;
-    MICS_TRY(run(&one, &layout));
-    if (layout.bytes[0] + layout.bytes[1] > half || layout.bytes[0] == 0)
+    if (call_elems(call) > self->arena_elems / 2)
         return MICS_OK;
-    for (int w = 0; w < 2; w++) {
-        one.set_bytes[w] = layout.bytes[w];
-        one.sets[w] = half / layout.bytes[w];
-    }
-    MICS_TRY(measure_timer_run(&timer));
-    self->calls_made = timer.calls;
-    *us_out = timer.median_us;
+    run_call(self, call); // warms up
+    MICS_TRY(measure_wait(self->session, 0));
+    const double begin_us = mics_clock_us();
+    run_call(self, call);
+    MICS_TRY(measure_wait(self->session, 0));
+    const double once_us = mics_clock_us() - begin_us;
+    while (repeats < 4096 && repeats * once_us < SAMPLE_US)
+        repeats *= 2;
+    const int32_t least = once_us * MIN_SAMPLES < allowed_us ? MIN_SAMPLES : 1;
+    do {
+        const double from_us = measure_work_us(self->session);
+        for (int32_t i = 0; i < repeats; i++)
+            run_call(self, call);
+        MICS_TRY(measure_wait(self->session, 0));
+        samples[count++] = (measure_work_us(self->session) - from_us) / repeats;
+    } while (count < MAX_SAMPLES && (count < least || mics_clock_us() - begin_us < allowed_us));
+    self->calls_made = 2 + count * repeats;
+    *us_out = measure_median(samples, count);
     return MICS_OK;
 }
 

@@ -70,21 +70,33 @@ static void *run_traffic(void *arg)
     return NULL;
 }
 
-static mics_status multiply(const beside *self)
+static mics_status multiply_on_gpu(const beside *self)
 {
-    const bool gpu = self->session->place.gpu;
+    char *operands = (char *)self->operands;
+    const size_t bytes = (size_t)(self->side * self->side) * mics_dtype_bytes(MICS_DTYPE_BF16);
+    const measure_gemm gemm = {.m = self->side,
+                               .n = self->side,
+                               .k = self->side,
+                               .a = operands,
+                               .b = operands + bytes,
+                               .c = operands + 2 * bytes};
     const mics_exec at = {.device = self->session->rank->device,
-                          .dtype = gpu ? MICS_DTYPE_BF16 : MICS_DTYPE_FP32,
+                          .dtype = MICS_DTYPE_BF16,
                           .threads = 1,
                           .workspace = self->workspace,
                           .workspace_bytes = self->workspace_bytes};
-    measure_gemm gemm = {.m = gpu ? self->side : ROWS, .n = gpu ? self->side : COLUMNS};
-    gemm.k = gemm.n;
-    gemm.a = self->operands;
-    gemm.b = (char *)gemm.a + (size_t)(gemm.m * gemm.k) * mics_dtype_bytes(at.dtype);
-    gemm.c = (char *)gemm.b + (size_t)(gemm.k * gemm.n) * mics_dtype_bytes(at.dtype);
     measure_gemm_enqueue(&gemm, &at);
     return measure_wait(self->session, 0);
+}
+
+static mics_status multiply(const beside *self)
+{
+    if (self->session->place.gpu)
+        return multiply_on_gpu(self);
+    const float *a = self->operands, *b = a + ROWS * COLUMNS;
+    float *c = self->operands + ROWS * COLUMNS + COLUMNS * COLUMNS;
+    mics_gemm(false, false, ROWS, COLUMNS, COLUMNS, 1, a, COLUMNS, b, COLUMNS, 0, c, COLUMNS);
+    return MICS_OK;
 }
 
 // Time of one GEMM, until `end_us` has come or the traffic is done.

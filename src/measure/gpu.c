@@ -174,7 +174,7 @@ out:
     return status;
 }
 
-// ---- one GEMM on a stream, or on the CPU ----
+// ---- one GEMM on a stream ----
 
 // C (m, n) = A (m, k) B (k, n) as a linear op has it: forward, or of a weight's gradient (A
 // transposed) backward.
@@ -199,8 +199,7 @@ void measure_gemm_enqueue(const measure_gemm *gemm, const mics_exec *at)
 {
     mics_op op;
     mics_op_call call = {.at = at, .shape = measure_gemm_shape(gemm, at->dtype, &op)};
-    const mics_kernels *table = at->device != NULL ? mics_kernels_cuda() : mics_kernels_get(NULL);
-    const mics_op_kernels *kernels = table->ops[MICS_OP_LINEAR];
+    const mics_op_kernels *kernels = mics_kernels_cuda()->ops[MICS_OP_LINEAR];
     if (gemm->transpose_a) {
         call.in[0] = gemm->a;
         call.params[0] = gemm->c; // not read: no gradient of the input is wanted

@@ -104,7 +104,7 @@ typedef struct measure_gemm {
 mics_op_shape measure_gemm_shape(const measure_gemm *gemm, mics_dtype dtype, mics_op *op);
 void measure_gemm_enqueue(const measure_gemm *gemm, const mics_exec *at);
 
-// ---- timing of calls (timing.c) ----
+// ---- timing of calls (timing.c), for bench/op; calls.c has a loop of its own ----
 
 // Where operands of a call lie: those it reads, and those it writes. All zeros: nowhere, they are
 // counted.
@@ -279,7 +279,7 @@ typedef struct measure_ops {
     mics_dtype dtype;
     size_t elem_bytes; // of it
     char *arena;       // operands: the first half is read, the second written
-    size_t arena_bytes;
+    int64_t arena_elems, at[2];
     void *workspace;
     size_t workspace_bytes;
     int32_t calls_made; // by the newest timing

@@ -195,6 +195,7 @@ static mics_status time_precisions(measure_ops *self, double seconds)
         double us = 0;
         self->dtype = kinds[i].dtype;
         self->elem_bytes = mics_dtype_bytes(self->dtype);
+        self->arena_elems = own.arena_elems * (int64_t)own.elem_bytes / (int64_t)self->elem_bytes;
         if (allow_tf32 != NULL)
             allow_tf32(self->session->rank->device, kinds[i].tf32);
         if (allow_tf32 != NULL || !kinds[i].tf32)
@@ -205,6 +206,8 @@ static mics_status time_precisions(measure_ops *self, double seconds)
         allow_tf32(self->session->rank->device, false);
     self->dtype = own.dtype;
     self->elem_bytes = own.elem_bytes;
+    self->arena_elems = own.arena_elems;
+    self->at[0] = self->at[1] = 0;
     return status;
 }
 
@@ -307,7 +310,7 @@ static mics_status time_others(measure_ops *self, const measure_subject *subject
 {
     static const mics_op sum = {.kind = MICS_OP_ADD};
     const double allowed_us = seconds * 1e6 / 6;
-    const int64_t max_elems = (int64_t)(self->arena_bytes / self->elem_bytes / 16),
+    const int64_t max_elems = self->arena_elems / 2 / 8,
                   params = mics_model_param_count(subject->model);
     const measure_call stream = {
         .kind = MEASURE_OP, .shape = {.op = &sum, .N = max_elems * 2 / 3, .in = {1, 1}, .out = 1}};
@@ -356,8 +359,8 @@ static void fill_arena(measure_ops *self)
     float *numbers = (float *)(void *)self->arena;
     if (self->session->place.gpu)
         return;
-    for (size_t i = 0; i < self->arena_bytes / sizeof *numbers; i++)
-        numbers[i] = (float)((int)(i % 31) - 15) / 4096;
+    for (int64_t i = 0; i < self->arena_elems; i++)
+        numbers[i] = (float)(i % 31 - 15) / 4096;
 }
 
 static mics_status open_ops(measure_ops *self, measure_session *b, const measure_subject *subject)
@@ -371,7 +374,7 @@ static mics_status open_ops(measure_ops *self, measure_session *b, const measure
                           .threads = b->place.threads,
                           .dtype = gpu ? MICS_DTYPE_BF16 : MICS_DTYPE_FP32};
     self->elem_bytes = mics_dtype_bytes(self->dtype);
-    self->arena_bytes = bytes / 128 * 128; // both halves begin as operands do
+    self->arena_elems = (int64_t)(bytes / self->elem_bytes / 32 * 32);
     self->workspace_bytes = (size_t)workspace_floats(self, subject) * sizeof(float);
     mics_op_set_threads(self->threads);
     MICS_TRY(measure_buffer_open(b, bytes, &block));
