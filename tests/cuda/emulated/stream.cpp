@@ -61,7 +61,7 @@ template <typename Over> bool wait_until(std::unique_lock<std::mutex> &lock, lon
     if (over())
         return true;
     waiter self{over, {}};
-    waiters.push_back(&self);
+    waiters.emplace_back(&self);
     if (us == 0)
         self.wake.wait(lock, over);
     else
