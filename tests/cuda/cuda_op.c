@@ -14,8 +14,37 @@ enum { GUARD_BYTES = 256, GUARD = 0xa5, POISON = 0xff };
 
 static mics_device *device;
 
+// The newest cases' workspaces. Where a GEMM asks for megabytes, making them anew for each case would take longer than the case.
+// One of another size is not used: past the end of a block is a page that cannot be touched.
+enum { SPARES = 4 };
+static cu_buffer spares[SPARES];
+
+static void free_blocks(cu_buffer *buffer)
+{
+    if (buffer->block)
+        device->ops->free(device->ctx, buffer->block);
+    free(buffer->before);
+    free(buffer->after);
+}
+
+// In an empty place, or that of another.
+static void keep_spare(const cu_buffer *buffer)
+{
+    static int oldest;
+    int at = 0;
+    while (at < SPARES && spares[at].block)
+        ++at;
+    if (at == SPARES) {
+        at = oldest++ % SPARES;
+        free_blocks(&spares[at]);
+    }
+    spares[at] = *buffer;
+}
+
 static void close_device(void)
 {
+    for (int i = 0; i < SPARES; ++i)
+        free_blocks(&spares[i]);
     mics_device_close(device);
     device = NULL;
 }
@@ -159,6 +188,51 @@ static void *zeroed(size_t count, size_t bytes)
     return block;
 }
 
+static void *some(size_t bytes)
+{
+    void *block = malloc(bytes);
+    if (!block)
+        fail_msg("no memory for a test");
+    return block;
+}
+
+static void make_blocks(cu_buffer *buffer)
+{
+    ASSERT_OK(device->ops->alloc(device->ctx, buffer->block_bytes, &buffer->block));
+    buffer->before = some(buffer->block_bytes);
+    buffer->after = some(buffer->block_bytes);
+}
+
+static void take_blocks(cu_buffer *buffer)
+{
+    int i = 0;
+    while (i < SPARES && spares[i].block_bytes != buffer->block_bytes)
+        ++i;
+    if (i == SPARES) {
+        make_blocks(buffer);
+        return;
+    }
+    buffer->block = spares[i].block;
+    buffer->before = spares[i].before;
+    buffer->after = spares[i].after;
+    spares[i] = (cu_buffer){0};
+}
+
+// Without numbers on the host.
+static cu_buffer *add_buffer(cu_case *c, const char *name, int type, int64_t elems, int64_t offset)
+{
+    assert_in_range(c->buffers, 0, CU_BUFFERS - 1);
+    cu_buffer *buffer = &c->buffer[c->buffers++];
+    *buffer = (cu_buffer){.name = name, .role = CU_OUTPUT, .type = type, .elems = elems};
+    buffer->data_at = GUARD_BYTES + (size_t)offset * type_bytes(type);
+    buffer->block_bytes = buffer->data_at + (size_t)elems * type_bytes(type) + GUARD_BYTES;
+    take_blocks(buffer);
+    buffer->data = (char *)buffer->block + buffer->data_at;
+    memset(buffer->before, GUARD, buffer->block_bytes);
+    memset(buffer->before + buffer->data_at, POISON, (size_t)elems * type_bytes(type));
+    return buffer;
+}
+
 void cu_begin(cu_case *c, mics_dtype dtype, size_t workspace_bytes, const char *format, ...)
 {
     memset(c, 0, sizeof *c);
@@ -172,7 +246,7 @@ void cu_begin(cu_case *c, mics_dtype dtype, size_t workspace_bytes, const char *
     c->at = (mics_exec){.device = cu_device(), .dtype = dtype, .threads = 1};
     if (workspace_bytes > 0) {
         cu_buffer *space =
-            cu_output(c, "the workspace", CU_INT32, (int64_t)(workspace_bytes + 3) / 4, 0);
+            add_buffer(c, "the workspace", CU_INT32, (int64_t)(workspace_bytes + 3) / 4, 0);
         c->at.workspace = space->data;
         c->at.workspace_bytes = workspace_bytes;
     }
@@ -181,9 +255,11 @@ void cu_begin(cu_case *c, mics_dtype dtype, size_t workspace_bytes, const char *
 void cu_end(cu_case *c)
 {
     for (int i = 0; i < c->buffers; ++i) {
-        device->ops->free(device->ctx, c->buffer[i].block);
-        free(c->buffer[i].before);
-        free(c->buffer[i].after);
+        if (c->buffer[i].data == c->at.workspace) {
+            keep_spare(&c->buffer[i]);
+            continue; // it has no more than its blocks
+        }
+        free_blocks(&c->buffer[i]);
         free(c->buffer[i].first);
         free(c->buffer[i].values);
         free(c->buffer[i].start);
@@ -200,20 +276,10 @@ double *cu_doubles(cu_case *c, int64_t elems)
 
 cu_buffer *cu_output(cu_case *c, const char *name, int type, int64_t elems, int64_t offset)
 {
-    assert_in_range(c->buffers, 0, CU_BUFFERS - 1);
-    cu_buffer *buffer = &c->buffer[c->buffers++];
-    *buffer = (cu_buffer){.name = name, .role = CU_OUTPUT, .type = type, .elems = elems};
-    buffer->data_at = GUARD_BYTES + (size_t)offset * type_bytes(type);
-    buffer->block_bytes = buffer->data_at + (size_t)elems * type_bytes(type) + GUARD_BYTES;
-    ASSERT_OK(device->ops->alloc(device->ctx, buffer->block_bytes, &buffer->block));
-    buffer->data = (char *)buffer->block + buffer->data_at;
-    buffer->before = zeroed(buffer->block_bytes, 1);
-    buffer->after = zeroed(buffer->block_bytes, 1);
+    cu_buffer *buffer = add_buffer(c, name, type, elems, offset);
     buffer->first = zeroed(buffer->block_bytes, 1);
     buffer->values = zeroed((size_t)elems, sizeof(double));
     buffer->start = zeroed((size_t)elems, sizeof(double));
-    memset(buffer->before, GUARD, buffer->block_bytes);
-    memset(buffer->before + buffer->data_at, POISON, (size_t)elems * type_bytes(type));
     return buffer;
 }
 
