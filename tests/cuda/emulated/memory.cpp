@@ -62,7 +62,8 @@ size_t used_bytes(int device)
 // kernel, so the library's comparison goes first.
 ptrdiff_t changed_byte(const unsigned char *from, const unsigned char *to)
 {
-    static const std::vector<unsigned char> pattern(page_bytes(), GUARD);
+    // Never destroyed: a device may be closed as the program exits.
+    static const auto &pattern = *new std::vector<unsigned char>(page_bytes(), GUARD);
     if (std::memcmp(from, pattern.data(), (size_t)(to - from)) == 0)
         return -1;
     return std::find_if(from, to, [](unsigned char byte) { return byte != GUARD; }) - from;
