@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Times ops of the CUDA kernels, or of the CPU's, beside their floors: the bytes
-// that a call has to move over the bandwidth that a copy kernel reaches (memory), or the FLOPs that
-// it has to do over the rate that a large GEMM reaches (arithmetic), whichever is longer. Both rates are measured by the same
-// program just before, and stand at the head of what it prints.
+// Times ops of the CUDA kernels, or of the CPU's, beside their floors: the bytes that a call has to
+// move over the bandwidth that a copy kernel reaches (memory), or the FLOPs that it has to do over
+// the rate that a large GEMM reaches (arithmetic), whichever is longer. Both rates are measured by
+// the same program just before, and stand at the head of what it prints.
 //
 //   op_speed [--device cuda|cpu] [--channels C] [--rows N] [--length T] [--heads H] [--words V] [--dtype
 //   fp32|bf16|fp16] [--attention own|cudnn] [--only NAME,NAME...] [--tiny] [--json]

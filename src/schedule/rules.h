@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
-// Rules that the schedule, the engine and the planner share: what is early, rounded, coded, cut into chunks
-// or left over.
+// Rules that the schedule, the engine and the planner share: what is coded, cut into chunks or left
+// over.
 #pragma once
 
+#include "mics/core/ledger.h"
 #include "mics/core/schedule.h"
 
 /* Whether a unit's parameter sync sends changes, inter-node. Its update then writes masters alone:
@@ -34,18 +35,6 @@ static inline bool mics_schedule_codes_any(const mics_schedule *schedule)
  * Needs:   of the spec its sum_chunk_elems; elems >= 0.
  */
 int64_t mics_schedule_sum_chunk(const mics_schedule_spec *spec, int64_t elems);
-
-/* Whether replica gathers can be early: there are replicas, and sums travel whole. Pure.
- *
- * Needs:   of the spec its mesh, all_reduces and boundary_dtype.
- */
-bool mics_schedule_may_gather_early(const mics_schedule_spec *spec);
-
-/* Whether they are early where nobody says so (boundary.c has the rule). Pure.
- *
- * Needs:   the same, precision and params_dtype.
- */
-bool mics_schedule_early_by_rule(const mics_schedule_spec *spec);
 
 /* Where in the activation arena lies what a unit's plan says, for one micro-batch in flight. Pure.
  *
@@ -89,15 +78,6 @@ static inline bool mics_schedule_is_left_over(const mics_schedule *schedule, mic
            (kind == MICS_STEP_MOMENTUM_TO_OWNERS || kind == MICS_STEP_MOMENTUM_BACK ||
             (kind == MICS_STEP_REPLICA_GATHER && !schedule->spec.early_gathers));
 }
-
-/* Whether accumulators hold numbers of 2 bytes: gradients are written where the optimizer reads them,
- * and added to rounded. In mixed precision with G = 1, if spec.rounded_sums allows it, or on one rank
- * with one micro-step, where nothing is added; not of an optimizer that takes matrices whole. The
- * second hop then sends them as they are, and its sums, made in fp32, are rounded once a stage. Pure.
- *
- * Needs:   of the spec its precision, mesh, micro_steps, rounded_sums and optimizer.
- */
-bool mics_schedule_rounds_sums(const mics_schedule_spec *spec);
 
 /* Bytes of one number of accumulators. Needs what mics_schedule_rounds_sums does. */
 size_t mics_schedule_sum_bytes(const mics_schedule_spec *spec);

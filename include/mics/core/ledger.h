@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: The mics authors
 // SPDX-License-Identifier: Apache-2.0
 // What a schedule sends, keeps on nodes and computes: sums over its lists, before it runs. With local
-// steps they repeat after a period.
+// steps they repeat after a period. And what a specification makes early, or rounded.
 #ifndef MICS_LEDGER_H
 #define MICS_LEDGER_H
 
@@ -105,6 +105,27 @@ int32_t mics_schedule_period(const mics_schedule *schedule);
 
 /* Different offsets of meetings in a period; 0 without local steps. Pure. */
 int32_t mics_schedule_windows(const mics_schedule *schedule);
+
+/* Whether replica gathers can be early: there are replicas, and sums travel whole. Pure.
+ *
+ * Needs:   of the spec its mesh, all_reduces and boundary_dtype.
+ */
+bool mics_schedule_may_gather_early(const mics_schedule_spec *spec);
+
+/* Whether they are early where nobody says so (boundary.c has the rule). Pure.
+ *
+ * Needs:   the same, precision and params_dtype.
+ */
+bool mics_schedule_early_by_rule(const mics_schedule_spec *spec);
+
+/* Whether accumulators hold numbers of 2 bytes: gradients are written where the optimizer reads them,
+ * and added to rounded. In mixed precision with G = 1, if spec.rounded_sums allows it, or on one rank
+ * with one micro-step, where nothing is added; not of an optimizer that takes matrices whole. The
+ * second hop then sends them as they are, and its sums, made in fp32, are rounded once a stage. Pure.
+ *
+ * Needs:   of the spec its precision, mesh, micro_steps, rounded_sums and optimizer.
+ */
+bool mics_schedule_rounds_sums(const mics_schedule_spec *spec);
 
 #ifdef __cplusplus
 }

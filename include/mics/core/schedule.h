@@ -260,7 +260,7 @@ typedef struct mics_grad_call {
 
 // Where a unit's tensors and gradients lie: offsets in the activation arena, of the first
 // micro-batch in flight. Offsets below in_flight_elems are of this micro-batch alone; those of
-// micro-batch i are i * in_flight_elems further on (mics_schedule_in_flight_at).
+// micro-batch i are i * in_flight_elems further on.
 typedef struct mics_unit_plan {
     int64_t *tensor_at; // by tensor: floats; -1: tokens
     // What it keeps from forward to backward: its input, and behind it what it saves.
