@@ -263,10 +263,8 @@ static mics_status read_value(parser *parsing, const cli_option *option, const c
         return list_add(parsing->call, &parsing->call->sets, text);
     case CLI_KEY_INT:
         MICS_TRY(read_number(parsing->call->verb, option, text, &number));
-        keyed->count = 0;
         return list_add(parsing->call, keyed, text);
     case CLI_KEY_TEXT:
-        keyed->count = 0;
         return list_add(parsing->call, keyed, text);
     case CLI_MANY:
     case CLI_KEY_TEXTS:
@@ -308,6 +306,29 @@ static mics_status add_set(cli_call *call, const cli_option *option, const cli_l
     return list_add(call, &call->sets, text.bytes);
 }
 
+// Switches may be given again: nothing changes.
+static bool has_one_value(const cli_option *option)
+{
+    return option->kind != CLI_FLAG && option->kind != CLI_KEY_FLAG && option->kind != CLI_EACH &&
+           option->kind != CLI_MANY && option->kind != CLI_SET && option->kind != CLI_KEY_TEXTS;
+}
+
+// A script's own --set may stand before its user's, so the last one counts, and this is said.
+static void warn_set_twice(const cli_list *sets)
+{
+    for (int32_t last = 1; last < sets->count; last++) {
+        const char *set = sets->items[last];
+        const size_t bytes = strcspn(set, "=");
+        for (int32_t i = last; i-- > 0;) {
+            if (strncmp(sets->items[i], set, bytes + 1) != 0 || strcmp(sets->items[i], set) == 0)
+                continue;
+            mics_log(MICS_LOG_WARNING, "%.*s is set twice: to %s, and then to %s, which counts",
+                     (int)bytes, set, sets->items[i] + bytes + 1, set + bytes + 1);
+            break;
+        }
+    }
+}
+
 // `written` has its dashes; the next argument, or what follows "=", is its value.
 static mics_status read_flag(parser *parsing, const char *written)
 {
@@ -323,7 +344,11 @@ static mics_status read_flag(parser *parsing, const char *written)
             parsing->next < parsing->call->argc ? parsing->call->argv[parsing->next] : NULL;
         return unknown_flag(verb, name, equals != NULL ? equals + 1 : next);
     }
-    parsing->call->given |= UINT64_C(1) << (option - verb->options);
+    const uint64_t bit = UINT64_C(1) << (option - verb->options);
+    if ((parsing->call->given & bit) != 0 && has_one_value(option))
+        return mics_fail(MICS_ERR_INVALID, "mics %s: --%s is given twice, and has one value",
+                         verb->name, option->name);
+    parsing->call->given |= bit;
     if (option->kind == CLI_FLAG && equals == NULL) {
         *(bool *)(void *)(parsing->options + option->at) = true;
         return MICS_OK;
@@ -374,6 +399,7 @@ static mics_status read_all(parser *parsing)
         if (parsing->keyed[i].count > 0)
             MICS_TRY(add_set(parsing->call, &verb->options[i], &parsing->keyed[i]));
     }
+    warn_set_twice(&parsing->call->sets);
     return MICS_OK;
 }
 

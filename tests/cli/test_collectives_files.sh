@@ -4,10 +4,11 @@
 # that no choice changes a bit.
 . "$(dirname "$0")/lib.sh"
 
+steps=3
 train() { # OUT FLAGS...
     out=$1
     shift
-    "$mics" train run.json --ranks 4 --nodes 2 --steps 3 --out "$out" --set run.validation_batches=0 \
+    "$mics" train run.json --ranks 4 --nodes 2 --steps "$steps" --out "$out" --set run.validation_batches=0 \
         --set sharding.params=4 --set sharding.grads=4 --set sharding.optimizer=4 "$@"
 }
 sent() { # OUT: bytes between nodes in a step
@@ -39,14 +40,14 @@ grep -E ' (B|KiB|MiB) .*[^t]$' timed.out | grep -q 'intra-node\|inter-node\|in a
 same_losses two timed
 
 # Going on keeps it: whatever was chosen, nothing is timed again, unless the run file asks for it.
-run 0 onward train timed --steps 5
+steps=5 run 0 onward train timed
 ! grep -q "gathers in" onward.err || fail "timed again"
 [ "$(chosen timed)" = "$(chosen two)" ] || [ $like = rings ] || fail "resolved.json has $(chosen timed) now"
-run 0 kept train rings --steps 5
+steps=5 run 0 kept train rings
 [ "$(chosen rings)" = ring-gathers ] || fail "ring-gathers became $(chosen rings)"
 contains kept.err 'run.collectives "ring-gathers"'
 grep -q "\"step\": 5,.*\"sent_inter_bytes\": $(sent rings)," rings/metrics.jsonl || fail "gathers no longer run in rings"
-run 0 again train timed --steps 6 --set run.collectives=auto
+steps=6 run 0 again train timed --set run.collectives=auto
 contains again.err "run.collectives: gathers in "
 
 # Nothing to choose, or chosen already: nothing is timed.
@@ -54,7 +55,7 @@ nothing() { # NAME FLAGS...
     name=$1
     shift
     rm -rf nothing
-    run 0 "$name" train nothing --steps 1 "$@"
+    steps=1 run 0 "$name" train nothing "$@"
     ! grep -q 'gathers in' "$name.err" || fail "$name: gathers were timed"
 }
 nothing inside --set sharding.params=2 --set sharding.grads=2

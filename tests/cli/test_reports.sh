@@ -4,10 +4,11 @@
 # refused before training where they cannot be written. tests/io/report reads the records.
 . "$(dirname "$0")/lib.sh"
 
+out=out
 train() { # STATUS NAME STEPS FLAGS...
     status=$1 name=$2 steps=$3
     shift 3
-    run "$status" "$name" "$mics" train run.json --ranks 2 --out out --steps "$steps" \
+    run "$status" "$name" "$mics" train run.json --ranks 2 --out "$out" --steps "$steps" \
         --set run.checkpoint_every=2 "$@"
 }
 count() {
@@ -55,12 +56,12 @@ grep -E '"step": 14, "validation_loss"' out/metrics.jsonl | sed 's/.*: //;s/}//'
 sed -n 's/^14,,.*,//p' figures.csv | diff left.txt - || fail "validation of step 14"
 printf 'a,b\n1,2\n' >mine.csv
 train 2 mine_csv 16 --set run.csv=mine.csv
-train 0 deep 2 --set run.csv=new/folder/figures.csv --out deep
+out=deep train 0 deep 2 --set run.csv=new/folder/figures.csv
 [ "$(grep -c '^[12],[0-9]' new/folder/figures.csv)" = 2 ] || fail "no figures in a new folder"
-train 0 deep_again 3 --set run.csv=new/folder/figures.csv --out deep_again
+out=deep_again train 0 deep_again 3 --set run.csv=new/folder/figures.csv
 contains deep_again.err 'new/folder/figures.csv.old'
 [ "$(grep -c '^[12],[0-9]' new/folder/figures.csv.old)" = 2 ] || fail "another run's rows are lost"
-train 0 deep_third 4 --set run.csv=new/folder/figures.csv --out deep_third
+out=deep_third train 0 deep_third 4 --set run.csv=new/folder/figures.csv
 contains deep_third.err 'new/folder/figures.csv.old2'
 [ "$(grep -c '^[1-9],[0-9]' new/folder/figures.csv.old)" = 2 ] || fail "the first run's rows are lost"
 [ "$(grep -c '^[1-9],[0-9]' new/folder/figures.csv.old2)" = 3 ] || fail "the second run's rows are lost"
