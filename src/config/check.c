@@ -29,26 +29,23 @@ static const char *known_path(int32_t index)
     return index < own ? mics_config_key(index)->path : mics_config_foreign(index - own).path;
 }
 
-// The known key that an unknown one was most likely meant to be, or NULL: one of the same section,
-// else one of that name elsewhere.
-static const char *nearest_path(const char *parent, const char *name)
+// The known key whose name is nearest to that of an unknown one, or NULL; `within`: of the same section.
+static const char *nearest_path(const char *parent, const char *name, bool within)
 {
     const char *names[CONFIG_MAX_KEYS + CONFIG_MAX_FOREIGN];
     const char *paths[CONFIG_MAX_KEYS + CONFIG_MAX_FOREIGN];
-    for (int pass = 0; pass < 2; pass++) {
-        int32_t listed = 0;
-        const char *path = NULL;
-        for (int32_t i = 0; (path = known_path(i)) != NULL; i++) {
-            if (pass == 0 && !is_child(path, parent))
-                continue;
-            names[listed] = mics_config_leaf(path);
-            paths[listed++] = path;
-        }
-        const char *nearest = mics_json_nearest(name, names, listed);
-        for (int32_t i = 0; nearest != NULL && i < listed; i++) {
-            if (names[i] == nearest)
-                return paths[i];
-        }
+    int32_t listed = 0;
+    const char *path = NULL;
+    for (int32_t i = 0; (path = known_path(i)) != NULL; i++) {
+        if (within && !is_child(path, parent))
+            continue;
+        names[listed] = mics_config_leaf(path);
+        paths[listed++] = path;
+    }
+    const char *nearest = mics_json_nearest(name, names, listed);
+    for (int32_t i = 0; nearest != NULL && i < listed; i++) {
+        if (names[i] == nearest)
+            return paths[i];
     }
     return NULL;
 }
@@ -74,7 +71,13 @@ static void list_children(const char *parent, char *list, size_t capacity)
 static mics_status refuse_unknown(config *run, const char *parent, const char *path,
                                   const char *name)
 {
-    const char *nearest = nearest_path(parent, name);
+    // Of the same section, else what another program's key of that name means, else anywhere.
+    const char *nearest = nearest_path(parent, name, true);
+    const mics_run_flag other = mics_run_flag_of(name);
+    if (nearest == NULL && other.says != NULL)
+        return mics_config_refuse(run, path, MICS_ERR_INVALID, "unknown key; %s", other.says);
+    if (nearest == NULL)
+        nearest = other.key != NULL ? other.key : nearest_path(parent, name, false);
     if (nearest != NULL)
         return mics_config_refuse(run, path, MICS_ERR_INVALID, "unknown key; did you mean %s?",
                                   nearest);

@@ -75,6 +75,12 @@ echo '{"model": {"config": "model.json"}, "data": {"train": ["text.txt"]}, "run"
 wrong 2 "nowhere.json" train nowhere.json
 wrong 2 "cut.json:" train cut.json
 wrong 2 "optimizer" train key.json
+# A name of other programs' in a section where it is unknown is known by what it means.
+wrong 2 "objective.loss_type: unknown key; did you mean objective.type?" train run.json --set objective.loss_type=sigmoid
+wrong 2 "objective.max_length: unknown key; did you mean data.sequence_length?" train run.json --set objective.max_length=8
+wrong 2 "objective.reference_free: unknown key; the reference is" train run.json --set objective.reference_free=true
+wrong 2 "epochs: unknown key; did you mean num_train_epochs?" train run.json --set epochs=3
+wrong 2 "batch_size: unknown key; did you mean train_batch_size?" train run.json --set batch_size=3
 wrong 2 "run.steps" train run.json --ranks 2 --set run.steps=-1
 wrong 2 "sharding" train run.json --ranks 2 --set sharding.params=4
 wrong 2 "1, 2, 4" train run.json --ranks 4 --set sharding.params=3
