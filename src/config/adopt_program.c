@@ -304,6 +304,36 @@ mics_status mics_adopt_program_defaults(config *run, bool trainer)
     return MICS_OK;
 }
 
+// Of a folder's defaults those that no flag replaces; before they are filled in.
+static void remark_tuned(config *run, bool adapts, bool pairs)
+{
+    const char *rate = pairs    ? adapts ? "lr 1e-5, of an adapter" : "lr 1e-6"
+                       : adapts ? "lr 2e-4, of an adapter"
+                                : "lr 2e-5";
+    const struct {
+        const char *path, *says;
+    } told[] = {{"optimizer.params.lr", rate},
+                {"scheduler.type", "a scheduler that falls linearly"},
+                {"num_train_epochs", "3 epochs"},
+                {"train_micro_batch_size_per_gpu", pairs ? "8 pairs a rank" : "8 sequences a rank"},
+                {"gradient_clipping", "gradient_clipping 1"},
+                {"data.sequence_length", "at most 1024 tokens a sequence"}};
+    const char *batch = told[3].path;
+    size_t used = (size_t)snprintf(run->program_text, sizeof run->program_text, "is fine-tuned");
+    const char *between = pairs ? "; what no flag says is as in TRL's DPOConfig: "
+                                : "; what no flag says is as in TRL's SFTConfig: ";
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+        const char *path = told[i].path;
+        const bool said = path == batch ? mics_json_line(run->run.json, path) == 0 // by --set
+                                        : mics_adopt_says(run, path) || says_elsewhere(run, path);
+        if (said)
+            continue;
+        used += (size_t)snprintf(run->program_text + used, sizeof run->program_text - used, "%s%s",
+                                 between, told[i].says);
+        between = ", ";
+    }
+}
+
 mics_status mics_adopt_folder_defaults(config *run)
 {
     static const program tuned = {.origin = "auto: of fine-tuning",
@@ -317,8 +347,6 @@ mics_status mics_adopt_folder_defaults(config *run)
     const char *folder = mics_json_name(run->run.json);
     if (mics_remote_is(folder))
         folder = mics_json_string(mics_adopt_at(run, "model.config")); // where that lies
-    const bool adapts = mics_adopt_has(run, "adapter");
-    const bool pairs = has_pairs(run);
     if (mics_json_line(run->run.json, "data") > 0)
         return MICS_OK; // it stands in a file, or is planned
     MICS_TRY(mics_run_find_weights(run->memory, folder, &weights));
@@ -326,16 +354,8 @@ mics_status mics_adopt_folder_defaults(config *run)
         limit_length(run, &fresh);
         return MICS_OK;
     }
+    remark_tuned(run, mics_adopt_has(run, "adapter"), has_pairs(run));
     MICS_TRY(fill_in(run, &tuned));
     limit_length(run, &tuned);
-    mics_text_format(run->program_text, sizeof run->program_text,
-                     "is fine-tuned; what no flag says is as in TRL's %s: lr %s%s, which "
-                     "falls linearly, 3 epochs, 8 %s a rank, gradient_clipping 1, at most "
-                     "1024 tokens a sequence",
-                     pairs ? "DPOConfig" : "SFTConfig",
-                     pairs    ? adapts ? "1e-5" : "1e-6"
-                     : adapts ? "2e-4"
-                              : "2e-5",
-                     adapts ? ", of an adapter" : "", pairs ? "pairs" : "sequences");
     return MICS_OK;
 }

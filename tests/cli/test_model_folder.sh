@@ -42,7 +42,13 @@ starts() { # NAME TEXT
 run 0 alone "$mics" train --model folder --data text.txt
 starts alone "weights of folder"
 contains alone.err "folder is fine-tuned"
+contains alone.err "TRL's SFTConfig: lr 2e-5, a scheduler that falls linearly, 3 epochs, 8 sequences a rank, gradient"
 contains alone.out "lr 2.00e-05"
+# Of the defaults that line names those that hold.
+run 0 said "$mics" train folder --data text.txt --out said --steps 2 --set optimizer.params.lr=1e-4 \
+    --set train_micro_batch_size_per_gpu=4 --set data.sequence_length=16
+contains said.err "SFTConfig: a scheduler that falls linearly, gradient_clipping 1"
+grep -Eq '2e-5|3 epochs|8 sequences|1024' said.err && fail "defaults that flags replace: $(cat said.err)"
 contains alone.out "step 84/84"
 contains runs/folder/resolved.json '"add_special_tokens": true'
 contains runs/folder/resolved.json '"type": "linear"'
