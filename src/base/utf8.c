@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // UTF-8 by the table of well-formed sequences of the Unicode standard.
 #include "base/utf8.h"
+#include <string.h>
 
 int32_t mics_utf8_char(const char *text, size_t bytes)
 {
@@ -27,8 +28,16 @@ int32_t mics_utf8_char(const char *text, size_t bytes)
 
 size_t mics_utf8_valid(const char *text, size_t bytes)
 {
+    static const uint64_t high = UINT64_C(0x8080808080808080);
     size_t at = 0;
     while (at < bytes) {
+        uint64_t eight = high;
+        if (bytes - at >= sizeof eight)
+            memcpy(&eight, text + at, sizeof eight);
+        if ((eight & high) == 0) {
+            at += sizeof eight;
+            continue;
+        }
         int32_t length = mics_utf8_char(text + at, bytes - at);
         if (length <= 0)
             break;

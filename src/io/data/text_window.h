@@ -11,7 +11,9 @@ typedef struct mics_text_window {
     mics_reader reader;
     char *bytes; // [0, filled) is known, of `capacity`
     size_t filled, capacity;
-    bool ended; // nothing follows what is known
+    bool ended;             // nothing follows what is known
+    size_t checked;         // of these bytes are UTF-8; by mics_text_window_check
+    int64_t dropped, lines; // bytes before `bytes`; line ends before bytes + checked
 } mics_text_window;
 
 /* Opens a file; mics_text_window_rewind begins it. Returns: MICS_OK; MICS_ERR_IO; MICS_ERR_MEMORY.
@@ -28,6 +30,15 @@ mics_status mics_text_window_pass(mics_text_window *window, size_t bytes);
 
 /* Fills the window up. Returns: as mics_reader_read. */
 mics_status mics_text_window_fill(mics_text_window *window);
+
+/* Checks that what is known is UTF-8, but for a character that the next bytes may complete; `any`:
+ * all bytes will do.
+ *
+ * Returns: MICS_OK; MICS_ERR_FORMAT: the line, the offset and the byte that is none. */
+mics_status mics_text_window_check(mics_text_window *window, bool any);
+
+/* The same of a whole text, which `name` says where it is. */
+mics_status mics_text_check(const char *name, const char *text, size_t bytes);
 
 /* Slides over the first `bytes` bytes. */
 void mics_text_window_drop(mics_text_window *window, size_t bytes);

@@ -10,7 +10,6 @@
 #include "io/data/tokenize.h"
 #include "base/clock.h"
 #include "base/size.h"
-#include "base/utf8.h"
 #include "io/data/chats/chat.h"
 #include "io/data/ordered.h"
 #include "io/data/records.h"
@@ -161,12 +160,10 @@ static mics_status encode_row(const tokenizing *self, mics_encoder *encoder, int
 static mics_status check_utf8(const tokenizing *self, int64_t line, const char *text, size_t bytes)
 {
     char name[MICS_RECORD_NAME];
-    const size_t valid = mics_utf8_valid(text, bytes);
-    if (valid == bytes)
+    if (self->spec->tokenizer->ops->any_bytes)
         return MICS_OK;
     mics_records_name(&self->records, line, name, sizeof name);
-    return mics_fail(MICS_ERR_FORMAT, "%s: byte %zu of its text, 0x%02x, is no UTF-8", name,
-                     valid + 1, (unsigned)(unsigned char)text[valid]);
+    return mics_text_check(name, text, bytes);
 }
 
 static mics_status encode_record(const tokenizing *self, mics_encoder *encoder, const char *from,
@@ -177,7 +174,7 @@ static mics_status encode_record(const tokenizing *self, mics_encoder *encoder, 
         mics_record_read(&self->records, from, bytes, line, first, &of->space, &record);
     if (status == MICS_OK && self->spec->chats != NULL)
         status = encode_row(self, encoder, line, &record, of);
-    if (status == MICS_OK && self->spec->lines)
+    if (status == MICS_OK && record.text != NULL && record.json == NULL)
         status = check_utf8(self, line, record.text, record.bytes);
     if (status == MICS_OK && record.text != NULL)
         status = encode_text(self, encoder, record.text, record.bytes, of);
@@ -345,7 +342,7 @@ static mics_status write_all(tokenizing *self)
 static mics_status cut(tokenizing *self, batch *into, bool more, size_t *consumed_out)
 {
     self->cutter.pieces = into->done ? NULL : &into->pieces;
-    return mics_encoder_feed(&self->cutter, self->window->bytes, self->window->filled, more,
+    return mics_encoder_feed(&self->cutter, self->window->bytes, self->window->checked, more,
                              &into->tokens, consumed_out);
 }
 
@@ -359,6 +356,7 @@ static mics_status advance(tokenizing *self)
     next->of_records = false;
     next->done = !mics_encoder_cuts(self->spec->tokenizer);
     MICS_TRY(mics_text_window_fill(window));
+    MICS_TRY(mics_text_window_check(window, self->spec->tokenizer->ops->any_bytes));
     MICS_TRY(cut(self, next, !window->ended, &consumed));
     if (consumed == 0 && !window->ended && window->capacity < MAX_WINDOW)
         MICS_TRY(mics_text_window_widen(window));

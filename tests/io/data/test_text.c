@@ -32,7 +32,7 @@ static mics_status open_text(const char *path, const mics_tokenizer *tokenizer,
     return mics_corpus_open(memory, &spec, corpus_out);
 }
 
-// Words of 1 to 12 letters with spaces, newlines, digits and bytes that are no UTF-8.
+// Words of 1 to 12 letters with spaces, newlines, digits and characters of two bytes.
 static char *random_words(uint64_t seed, size_t bytes)
 {
     char *text = malloc(bytes);
@@ -40,8 +40,11 @@ static char *random_words(uint64_t seed, size_t bytes)
     for (size_t i = 0; i < bytes; i++) {
         uint64_t bits = mics_rng_bits(seed, 0, i);
         char letter = (char)('a' + bits % 23);
-        text[i] = bits >> 32 & 7 ? letter : "  \n\t1,\xc3\xff"[bits >> 40 & 7];
+        text[i] = bits >> 32 & 7 ? letter : "  \n\t1,\xc3\xc3"[bits >> 40 & 7];
+        if (text[i] == '\xc3' && i + 1 < bytes)
+            text[++i] = '\xa9';
     }
+    text[bytes - 1] = '.';
     return text;
 }
 
@@ -77,6 +80,43 @@ static void test_long_text_as_the_whole(void **state)
         mics_tokenizer_close(tokenizer);
     }
     free(text);
+}
+
+// Any byte is one to "bytes"; to others a text is UTF-8, and the error says where it is not.
+static void test_no_utf8(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *text, *said;
+    } cases[] = {
+        {"latin.txt", "one\ntwo caf\xe9 au lait\n",
+         "latin.txt, line 2: offset 11 of the file, 0xe9, is no UTF-8; convert it"},
+        {"cut.txt", "\xef\xbb\xbfone \xe4\xbd", "cut.txt, line 1: offset 7 of the file, 0xe4"},
+        {"latin.csv", "text\none\ncaf\xe9\n", "latin.csv, line 3: byte 4 of its text, 0xe9"},
+        {"latin.jsonl", "{\"text\": \"one\"}\n{\"text\": \"caf\xe9\"}\n",
+         "latin.jsonl, line 2, column 13: unable to decode byte 0xe9"},
+    };
+    mics_tokenizer *tokenizer = open_tokenizer("gpt2"), *any = open_tokenizer("bytes");
+    mics_corpus *corpus = NULL;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *path = files_path(cases[i].name);
+        files_write(path, cases[i].text, strlen(cases[i].text));
+        ASSERT_STATUS(MICS_ERR_FORMAT, open_text(path, tokenizer, &corpus));
+        ASSERT_SAID(&seen, cases[i].said);
+        if (i == 3)
+            continue;
+        ASSERT_OK(open_text(path, any, &corpus));
+        mics_corpus_close(corpus);
+    }
+    const size_t bytes = 1500000;
+    char *text = random_words(2, bytes);
+    text[bytes - 8] = '\xff'; // in the second window
+    files_write(files_path("far.txt"), text, bytes);
+    ASSERT_STATUS(MICS_ERR_FORMAT, open_text(files_path("far.txt"), tokenizer, &corpus));
+    ASSERT_SAID(&seen, ": offset 1499992 of the file, 0xff");
+    free(text);
+    mics_tokenizer_close(tokenizer);
+    mics_tokenizer_close(any);
 }
 
 // The window grows for a piece that is longer.
@@ -392,6 +432,7 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_no_utf8, setup_cached, teardown),
         cmocka_unit_test_setup_teardown(test_long_text_as_the_whole, setup_cached, teardown),
         cmocka_unit_test_setup_teardown(test_long_piece, setup_cached, teardown),
         cmocka_unit_test_setup_teardown(test_memory_is_bounded, setup_cached, teardown),

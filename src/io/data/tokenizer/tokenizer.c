@@ -38,6 +38,7 @@ static size_t bytes_text(const mics_tokenizer *tokenizer, int32_t token, bool he
 
 static const mics_tokenizer_ops bytes_ops = {
     .name = "bytes",
+    .any_bytes = true,
     .feed = bytes_feed,
     .text = bytes_text,
 };

@@ -38,6 +38,7 @@ typedef struct mics_encoder {
 
 typedef struct mics_tokenizer_ops {
     const char *name;
+    bool any_bytes; // (optional) texts of a corpus need not be UTF-8
     // Tokenizes the head of `text` and says how much of it. With `more`, text will follow, and only
     // what it cannot change is consumed; without, everything is.
     mics_status (*feed)(mics_encoder *encoder, const char *text, size_t bytes, bool more,
