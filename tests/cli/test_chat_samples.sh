@@ -275,6 +275,23 @@ done
 lacks "$calls" calls.jinja
 grep -q lack lossy.err && fail "the template writes calls"
 
+# So are answers without text.
+for row in '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": " "}]}' \
+    '{"prompt": "a", "completion": ""}' '{"instruction": "a", "output": ""}'; do
+    lacks "$row" prefixes.jinja
+    contains lossy.err 'warning: 1 answers are empty: of these at most what ends an answer is learned'
+done
+lacks "$calls" calls.jinja
+grep -q empty lossy.err && fail "a call is no empty answer"
+# And TRL's log-probabilities of a reference, which is computed here.
+{
+    echo '{"prompt": "a", "chosen": "b", "rejected": "c", "ref_chosen_logps": -1.5, "ref_rejected_logps": -2}'
+    echo '{"prompt": "a", "chosen": "b", "rejected": "c", "ref_chosen_logps": null}'
+} >references.jsonl
+run 0 references "$mics" train run.json --out references --set data.train=references.jsonl --set objective.type=dpo \
+    --set run.validation_batches=0 --set run.steps=1
+contains references.err 'warning: 1 pairs have "ref_chosen_logps" or "ref_rejected_logps", which are not used'
+
 # ---- templates ----
 
 samples prefixes --set data.train=one.jsonl --set data.chat_template=prefixes.jinja

@@ -73,7 +73,7 @@ const char *mics_chats_template_asked(const mics_chats *chats);
 
 // Fields that a row may have, and NULL behind them.
 typedef struct mics_chat_columns {
-    const char *names[MICS_FIELDS + 10];
+    const char *names[MICS_FIELDS + 12];
 } mics_chat_columns;
 
 mics_chat_columns mics_chats_columns(const mics_chats_spec *spec);

@@ -346,29 +346,29 @@ static bool is_gapless(const mics_corpus *corpus)
     return end == corpus->tokens;
 }
 
-// What was noted of rows.
-static void log_rows(const opening *o)
+static void log_rows(const mics_shard_notes *notes)
 {
-    if (o->notes.named > 0)
-        mics_log(MICS_LOG_WARNING,
-                 "%llu messages name special tokens in their own text, which are tokens there as "
-                 "in transformers; take them out of the data if strangers wrote them",
-                 (unsigned long long)o->notes.named);
-    if (o->notes.lossy > 0)
-        mics_log(MICS_LOG_WARNING,
-                 "%llu chats have what their tokens lack: a \"system\" beside messages, "
-                 "\"chat_template_kwargs\", or tools, calls or parts of messages that the template "
-                 "does not write; mics explain --samples shows them",
-                 (unsigned long long)o->notes.lossy);
-    if (o->notes.parted > 0)
-        mics_log(
-            MICS_LOG_WARNING,
-            "%llu prompts end in other tokens by themselves than before an answer, which begins "
-            "where they part; a prompt that ends where a token does is best",
-            (unsigned long long)o->notes.parted);
-    if (o->notes.same > 0)
-        mics_log(MICS_LOG_WARNING, "%llu pairs have the same answer twice, and teach nothing",
-                 (unsigned long long)o->notes.same);
+    const struct {
+        uint64_t count;
+        const char *says;
+    } rows[] = {
+        {notes->named, "messages name special tokens in their own text, which are tokens there as "
+                       "in transformers; take them out of the data if strangers wrote them"},
+        {notes->lossy, "chats have what their tokens lack: a \"system\" beside messages, "
+                       "\"chat_template_kwargs\", or tools, calls or parts of messages that the "
+                       "template does not write; mics explain --samples shows them"},
+        {notes->parted, "prompts end in other tokens by themselves than before an answer, which "
+                        "begins where they part; a prompt that ends where a token does is best"},
+        {notes->same, "pairs have the same answer twice, and teach nothing"},
+        {notes->empty, "answers are empty: of these at most what ends an answer is learned; take "
+                       "them out unless that is meant"},
+        {notes->references, "pairs have \"ref_chosen_logps\" or \"ref_rejected_logps\", which are "
+                            "not used: the model as this run begins is the reference"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].count > 0)
+            mics_log(MICS_LOG_WARNING, "%llu %s", (unsigned long long)rows[i].count, rows[i].says);
+    }
 }
 
 // Where the samples of each pattern begin among all. Needs: some sample.
@@ -414,7 +414,7 @@ mics_status mics_corpus_open(mics_memory *memory, const mics_corpus_spec *spec,
     o.corpus->hash = XXH3_64bits_digest(o.hash);
     if (spec->chats != NULL) {
         number_samples(&o);
-        log_rows(&o);
+        log_rows(&o.notes);
     }
     MICS_ASSERT(is_gapless(o.corpus));
     *corpus_out = o.corpus;

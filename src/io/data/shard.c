@@ -149,6 +149,8 @@ void mics_shard_notes_add(mics_shard_notes *notes, const mics_shard_notes *more)
     notes->lossy += more->lossy;
     notes->parted += more->parted;
     notes->same += more->same;
+    notes->empty += more->empty;
+    notes->references += more->references;
     for (int32_t i = 0; i < MICS_SHARD_SPLIT && more->split[i].count > 0; i++) {
         int32_t at = 0;
         while (at < MICS_SHARD_SPLIT - 1 && notes->split[at].count > 0 &&
@@ -189,7 +191,7 @@ typedef struct mark_file {
     uint64_t hash; // of what stands before it
 } mark_file;
 
-static const char mark_magic[] = "MICSBGN3"; // changes with what a batch is
+static const char mark_magic[] = "MICSBGN4"; // changes with what a batch is
 
 typedef struct mark_path {
     char text[PATH_MAX + 16];

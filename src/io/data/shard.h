@@ -41,6 +41,8 @@ typedef struct mics_shard_notes {
     uint64_t lossy; // chats of which their text does not say all (mics_chat_is_lossy)
     // Of pairs, those whose prompt ends in other tokens by itself; whose answers are the same.
     uint64_t parted, same;
+    uint64_t empty;      // answers without text
+    uint64_t references; // pairs with log-probabilities of a reference
 } mics_shard_notes;
 
 /* Adds notes to others: of the same tokens, or as long as there is space. */

@@ -73,6 +73,15 @@ mics_status mics_chat_check_media(const char *name, const mics_json_value *row);
  * or calls of which the template knows nothing, parts of a message that it prints as Python would. */
 bool mics_chat_is_lossy(const mics_chats *chats, const mics_chat *chat, const mics_buffer *text);
 
+/* Whether a pair has log-probabilities that its answers have in a reference. */
+bool mics_chat_has_references(const mics_json_value *row);
+
+/* Whether a text is white space alone; not where there is none. */
+bool mics_chat_is_blank(const char *text);
+
+/* Whether a message is the assistant's and says nothing, and calls no tools. */
+bool mics_chat_is_empty(const mics_json_value *message);
+
 /* Renders a chat, and finds what counts. */
 mics_status mics_chat_render(const mics_chats *chats, const char *name, const mics_chat *chat,
                              mics_chat_text *text_out);

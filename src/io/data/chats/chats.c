@@ -290,10 +290,11 @@ static mics_status encode_chat(const mics_chats *chats, mics_encoder *encoder, c
         status = mics_chat_render(chats, name, &chat, &text);
     if (status == MICS_OK)
         status = mics_chat_text_encode(chats, encoder, &text, list);
-    for (int32_t i = 0; status == MICS_OK && i < mics_json_count(chat.messages); i++)
-        mics_chat_note_specials(
-            chats, mics_json_string(mics_json_get(mics_json_element(chat.messages, i), "content")),
-            notes);
+    for (int32_t i = 0; status == MICS_OK && i < mics_json_count(chat.messages); i++) {
+        const mics_json_value *message = mics_json_element(chat.messages, i);
+        mics_chat_note_specials(chats, mics_json_string(mics_json_get(message, "content")), notes);
+        notes->empty += mics_chat_is_empty(message);
+    }
     notes->lossy += status == MICS_OK && mics_chat_is_lossy(chats, &chat, &text.text);
     mics_chat_text_fini(&text);
     mics_chat_fini(&chat);
@@ -314,6 +315,7 @@ static mics_status encode_completion(const mics_chats *chats, mics_encoder *enco
     MICS_TRY_OUT(mics_chat_text_encode(chats, encoder, &text, list));
     mics_chat_note_specials(chats, prompt, notes);
     mics_chat_note_specials(chats, completion, notes);
+    notes->empty += mics_chat_is_blank(completion);
 out:
     mics_chat_text_fini(&text);
     return status;

@@ -81,11 +81,12 @@ static mics_status encode_messages(pair *p, mics_shard_notes *notes)
         const int32_t count = a == PROMPT ? prompt : mics_json_count(chat->messages);
         MICS_TRY_OUT(mics_chat_write(p->chats, p->name, chat, count, a == PROMPT, &p->text));
         MICS_TRY_OUT(encode(p, (mics_token_frame){0}, &p->tokens[a]));
-        for (int32_t i = a == PROMPT ? 0 : prompt; i < count; i++)
-            mics_chat_note_specials(
-                p->chats,
-                mics_json_string(mics_json_get(mics_json_element(chat->messages, i), "content")),
-                notes);
+        for (int32_t i = a == PROMPT ? 0 : prompt; i < count; i++) {
+            const mics_json_value *message = mics_json_element(chat->messages, i);
+            mics_chat_note_specials(p->chats, mics_json_string(mics_json_get(message, "content")),
+                                    notes);
+            notes->empty += a != PROMPT && mics_chat_is_empty(message);
+        }
     }
     notes->lossy += mics_chat_is_lossy(p->chats, &chats[CHOSEN], &p->text);
 out:
@@ -139,6 +140,7 @@ static mics_status encode_texts(pair *p, const char *const texts[TEXTS], mics_sh
         if (a != PROMPT && p->chats->strings[MICS_CHAT_EOS].text == NULL && end >= 0)
             MICS_TRY(mics_token_list_append(&p->tokens[a], &end, 1));
         mics_chat_note_specials(p->chats, texts[a], notes);
+        notes->empty += a != PROMPT && mics_chat_is_blank(texts[a]);
     }
     notes->lossy += system != NULL && system[0] != '\0';
     return MICS_OK;
@@ -176,6 +178,7 @@ static mics_status write_samples(const pair *p, mics_token_list *list, mics_shar
             MICS_TRY(mics_token_list_append(list, &token, 1));
         }
     }
+    notes->references += mics_chat_has_references(p->row);
     notes->parted += begin < of[PROMPT].count;
     notes->same += of[CHOSEN].count == of[REJECTED].count &&
                    common_tokens(&of[CHOSEN], &of[REJECTED]) == of[CHOSEN].count;

@@ -13,6 +13,7 @@ static const char *const field_texts[MICS_FIELDS] = {
 
 // What no model here reads.
 #define MEDIA "images", "image", "videos", "audios", "audio"
+#define REFERENCES "ref_chosen_logps", "ref_rejected_logps" // TRL's, of pairs
 
 const char *mics_chat_field_text(mics_chat_field field)
 {
@@ -26,8 +27,12 @@ const char *mics_chat_name(const mics_chats_spec *spec, mics_chat_field field)
 
 mics_chat_columns mics_chats_columns(const mics_chats_spec *spec)
 {
-    mics_chat_columns columns = {
-        .names = {[MICS_FIELDS] = "system", "history", "chat_template_kwargs", "weight", MEDIA}};
+    mics_chat_columns columns = {.names = {[MICS_FIELDS] = "system",
+                                           "history",
+                                           "chat_template_kwargs",
+                                           "weight",
+                                           MEDIA,
+                                           REFERENCES}};
     for (int i = 0; i < MICS_FIELDS; i++)
         columns.names[i] = mics_chat_name(spec, (mics_chat_field)i);
     return columns;
@@ -508,6 +513,32 @@ bool mics_chat_is_lossy(const mics_chats *chats, const mics_chat *chat, const mi
                  memmem(text->data, text->bytes, part, sizeof part - 1) != NULL);
     }
     return lossy;
+}
+
+bool mics_chat_has_references(const mics_json_value *row)
+{
+    static const char *const names[] = {REFERENCES};
+    bool found = false;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        found = found || mics_json_type_of(mics_json_get(row, names[i])) != MICS_JSON_NULL;
+    return found;
+}
+
+bool mics_chat_is_blank(const char *text)
+{
+    return text != NULL && text[strspn(text, " \t\n\v\f\r")] == '\0';
+}
+
+bool mics_chat_is_empty(const mics_json_value *message)
+{
+    const char *role = mics_json_string(mics_json_get(message, "role")), *key = NULL;
+    const mics_json_value *value = NULL;
+    bool more = false;
+    while ((value = mics_json_next(message, &key)) != NULL)
+        more = more || mics_json_count(value) > 0;
+    return role != NULL && strcmp(role, "assistant") == 0 && !more &&
+           mics_chat_is_blank(mics_json_string(mics_json_get(message, "content"))) &&
+           mics_json_string(mics_json_get(message, "reasoning_content")) == NULL;
 }
 
 void mics_chat_fini(mics_chat *chat)
