@@ -160,5 +160,8 @@ mics_status mics_reader_find_content(mics_reader *reader, const char *const *col
     const size_t begin = reader->content.marked ? MICS_MARK_BYTES : 0;
     reader->content.kind =
         kind_of(reader->path, head, got, mics_reader_skip_white(head, got, begin));
+    const char *end = memchr(head, '\n', got);
+    reader->content.crlf =
+        reader->content.kind == MICS_TEXT_PLAIN && end != NULL && end > head && end[-1] == '\r';
     return MICS_OK;
 }

@@ -297,8 +297,8 @@ static mics_status add_files(opening *o, const mics_files *files)
 
 static mics_status add_patterns(opening *o)
 {
-    mics_files files = {.memory = o->corpus->memory};
     mics_status status = MICS_OK;
+    mics_files files = {.memory = o->corpus->memory};
     for (int32_t i = 0; status == MICS_OK && i < o->spec->pattern_count; i++)
         status = mics_files_add(&files, o->spec->patterns[i], i);
     if (status == MICS_OK)
@@ -346,7 +346,7 @@ static bool is_gapless(const mics_corpus *corpus)
     return end == corpus->tokens;
 }
 
-static void log_rows(const mics_shard_notes *notes)
+static void log_rows(const mics_shard_notes *notes, uint64_t crlf)
 {
     const struct {
         uint64_t count;
@@ -360,10 +360,10 @@ static void log_rows(const mics_shard_notes *notes)
         {notes->parted, "prompts end in other tokens by themselves than before an answer, which "
                         "begins where they part; a prompt that ends where a token does is best"},
         {notes->same, "pairs have the same answer twice, and teach nothing"},
-        {notes->empty, "answers are empty: of these at most what ends an answer is learned; take "
-                       "them out unless that is meant"},
+        {notes->empty, "answers are empty: of these at most what ends an answer is learned"},
         {notes->references, "pairs have \"ref_chosen_logps\" or \"ref_rejected_logps\", which are "
                             "not used: the model as this run begins is the reference"},
+        {crlf, "texts have lines that end in CR LF, and the CRs are tokens; dos2unix removes them"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         if (rows[i].count > 0)
@@ -412,10 +412,9 @@ mics_status mics_corpus_open(mics_memory *memory, const mics_corpus_spec *spec,
     MICS_TRY_OUT(log_split(&o));
     MICS_TRY_OUT(mics_recheck_open(memory, o.corpus->count, &o.corpus->checks));
     o.corpus->hash = XXH3_64bits_digest(o.hash);
-    if (spec->chats != NULL) {
+    if (spec->chats != NULL)
         number_samples(&o);
-        log_rows(&o.notes);
-    }
+    log_rows(&o.notes, o.progress.crlf);
     MICS_ASSERT(is_gapless(o.corpus));
     *corpus_out = o.corpus;
     o.corpus = NULL;

@@ -28,6 +28,7 @@ enum { MICS_MARK_BYTES = 3 };
 typedef struct mics_content {
     mics_text_kind kind;
     bool marked; // begins with a byte order mark
+    bool crlf;   // one text, whose first line ends in CR LF
 } mics_content;
 
 typedef struct mics_reader {

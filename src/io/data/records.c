@@ -168,6 +168,15 @@ void mics_records_name(const mics_records *records, int64_t line, char *name, si
              line);
 }
 
+// An object that goes on behind its line, as tools print it that indent.
+static bool goes_on(const char *text, size_t bytes)
+{
+    const size_t begin = mics_reader_skip_white(text, bytes, 0);
+    while (bytes > begin && strchr(" \t\r\n", text[bytes - 1]) != NULL)
+        bytes--;
+    return text[begin] == '{' && strchr("{[,", text[bytes - 1]) != NULL;
+}
+
 static mics_status read_json(const mics_records *records, const char *text, size_t bytes,
                              int64_t line, mics_record *record)
 {
@@ -175,6 +184,12 @@ static mics_status read_json(const mics_records *records, const char *text, size
     if (mics_reader_skip_white(text, bytes, 0) == bytes)
         return MICS_OK;
     mics_records_name(records, line, name, sizeof name);
+    if (records->kind == MICS_TEXT_LINES && goes_on(text, bytes))
+        return mics_fail(MICS_ERR_FORMAT,
+                         "%s: an object begins here that goes on in the next line; each line must "
+                         "be one object, as jq -c . FILE writes them (jq -c '.KEY[]' those in an "
+                         "array at KEY), or the file one array, [{...}, {...}], on any lines",
+                         name);
     MICS_TRY(records->field != NULL
                  ? mics_json_parse_foreign_line(records->memory, name, text, bytes, &record->json)
                  : mics_json_parse_line(records->memory, name, text, bytes, &record->json));

@@ -201,6 +201,7 @@ mics_status mics_text_shard(mics_memory *memory, const mics_corpus_spec *spec, c
     if (!empty)
         MICS_TRY_OUT(
             mics_reader_find_content(&window.reader, spec->chats != NULL ? rows.names : text));
+    progress->crlf += !empty && window.reader.content.crlf;
     if (!empty)
         MICS_TRY_OUT(find_or_make(&window, &files, shard_path, sizeof shard_path, &empty));
     if (!empty)

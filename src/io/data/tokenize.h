@@ -20,6 +20,7 @@ typedef struct mics_tokenize_progress {
     int64_t begun_bytes;  // read until then
     double shown_us;      // when it was last logged
     uint64_t skipped;     // bad lines of the files before this one
+    uint64_t crlf;        // texts whose lines end in CR LF
 } mics_tokenize_progress;
 
 /* Appends the tokens of a file that was rewound, and whose content is known. A text file is one text;

@@ -142,6 +142,13 @@ static void test_arrays(void **state)
     expect_error("comma.json", "comma.json, line 2: a \",\" is missing");
     WRITE("more.json", "[{\"text\": \"a\"}]\n{\"text\": \"b\"}");
     expect_error("more.json", "line 1: more follows the array's end");
+    WRITE("one.json", "{\r\n  \"text\": \"a\"\r\n}\r\n");
+    expect_error("one.json",
+                 "one.json, line 1: an object begins here that goes on in the next line");
+    WRITE("under.json", "{\"data\": [\n{\"text\": \"a\"}]}");
+    expect_error("under.json", "jq -c '.KEY[]' those in an array at KEY");
+    WRITE("short.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b");
+    expect_error("short.jsonl", "short.jsonl, line 2, column");
     WRITE("texts.json", "[\n\"a\", \"b\"]");
     expect_error("texts.json", "line 2: is no JSON object, as each element must be");
     WRITE("field.json", "[{\"text\": \"a\"},\n{\"body\": \"b\"}]");
@@ -177,6 +184,22 @@ static void test_what_is_no_text(void **state)
     WRITE("two.txt", "\xff\xfe"
                      "a\0");
     expect_error("two.txt", "is UTF-16, and no text; convert it, as by iconv -f UTF-16");
+}
+
+// Such texts are trained as they are, and that is said.
+static void test_line_ends(void **state)
+{
+    (void)state;
+    WRITE("dos.txt", "a\r\nb\r\n");
+    EXPECT("dos.txt", NULL, "\0a\r\nb\r\n");
+    assert_int_equal(seen.warnings, 1);
+    EXPECT("dos.txt", NULL, "\0a\r\nb\r\n"); // from the cache
+    assert_int_equal(seen.warnings, 2);
+    WRITE("unix.txt", "a\nb\r\n");
+    EXPECT("unix.txt", NULL, "\0a\nb\r\n");
+    WRITE("dos.jsonl", "{\"text\": \"a\"}\r\n");
+    EXPECT("dos.jsonl", NULL, "\0a");
+    assert_int_equal(seen.warnings, 2);
 }
 
 #define POINTER                                                                                    \
@@ -231,6 +254,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_arrays, setup_bytes, teardown_bytes),
         cmocka_unit_test_setup_teardown(test_lines_by_any_name, setup_bytes, teardown_bytes),
         cmocka_unit_test_setup_teardown(test_what_is_no_text, setup_bytes, teardown_bytes),
+        cmocka_unit_test_setup_teardown(test_line_ends, setup_bytes, teardown_bytes),
         cmocka_unit_test_setup_teardown(test_pointers, setup_bytes, teardown_bytes),
         cmocka_unit_test_setup_teardown(test_bad_lines, setup_bytes, teardown_bytes),
     };
