@@ -187,9 +187,10 @@ static mics_status bad_number(const cli_verb *verb, const cli_option *option, co
     if (option->kind == CLI_POSITIVE)
         return mics_fail(MICS_ERR_INVALID, "mics %s: --%s %s: needs a number above 0%s", verb->name,
                          option->name, text, max);
-    return mics_fail(MICS_ERR_INVALID, "mics %s: --%s %s: needs %s of at least %lld%s", verb->name,
-                     option->name, text, is_whole(option) ? "a whole number" : "a number",
-                     (long long)option->min, max);
+    return mics_fail(MICS_ERR_INVALID, "mics %s: --%s %s: needs %s of at least %lld%s%s",
+                     verb->name, option->name, text,
+                     is_whole(option) ? "a whole number" : "a number", (long long)option->min, max,
+                     option->kind == CLI_LARGE ? "; K, M, B or T may stand behind it" : "");
 }
 
 static mics_status read_number(const cli_verb *verb, const cli_option *option, const char *text,

@@ -36,6 +36,19 @@ static mics_status check_fill(const cli_call *call)
     return MICS_OK;
 }
 
+// What draws, where nothing is drawn.
+static void log_undrawn(const cli_call *call)
+{
+    for (int32_t i = 0; i < call->verb->option_count; i++) {
+        const char *name = call->verb->options[i].name;
+        if ((call->given >> i & 1) != 0 &&
+            mics_text_is_among(name, "top-k|top-p|min-p|seed|samples"))
+            mics_log(MICS_LOG_WARNING,
+                     "--%s changes nothing at --temperature 0, which takes the likeliest token",
+                     name);
+    }
+}
+
 #define AT(member) offsetof(generate_options, member)
 static const cli_option flags[] = {
     {"prompt", CLI_TEXT, "TEXT", "text to continue; default: none", AT(prompt), 0, 0},
@@ -329,6 +342,8 @@ static mics_status run_generate(cli_call *call)
     generate_options options = {
         .sampling = {.tokens = 200, .temperature = 0.8, .top_k = 40}, .seed = 1, .samples = 1};
     MICS_TRY(cli_parse(call, &options));
+    if (options.fill == NULL && options.sampling.temperature == 0)
+        log_undrawn(call);
     if (options.fill == NULL)
         return generate(call, &options);
     MICS_TRY(check_fill(call));

@@ -220,6 +220,11 @@ static mics_status fill_steps(config *run, const mics_json_value *list)
                               "is %lld, but phases have %lld steps together; leave it out, or the "
                               "steps of the last phase",
                               (long long)steps, (long long)sum);
+    if (open && steps <= sum && run->run.keeps_phases)
+        return mics_json_fail(run->run.json, "run.steps", MICS_ERR_INVALID,
+                              "is %lld, and the run has %lld steps already, behind which what was "
+                              "changed would hold; raise it, or use another --out",
+                              (long long)steps, (long long)sum);
     if (open && steps <= sum)
         return mics_json_fail(run->run.json, "run.steps", MICS_ERR_INVALID,
                               "must be more than %lld, the steps of the phases before the last, "

@@ -3,6 +3,7 @@
 // The lines before a run's first step.
 #include "announce.h"
 #include "base/size.h"
+#include "base/text.h"
 #include "mics/log.h"
 #include "run/model.h"
 #include "run/ranks/precision.h"
@@ -147,6 +148,23 @@ static void log_unvalidated(const mics_run *run)
                                : "run.validate_every is");
 }
 
+// What is said of chats, where there are none.
+static void log_unused_rows(const mics_run *run)
+{
+    static const char of_chats[] = "data.chat_template|data.template_variables|"
+                                   "data.template_date|data.loss_on|data.too_long";
+    char names[160] = "";
+    size_t used = 0;
+    for (int32_t i = 0; !run->rows && i < mics_run_row_count(run); i++) {
+        const mics_run_row row = mics_run_row_at(run, i);
+        if (mics_text_is_among(row.key, of_chats) && mics_text_is_among(row.origin, "file|--set"))
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s",
+                                     used > 0 ? ", " : "", row.key);
+    }
+    if (used > 0)
+        mics_log(MICS_LOG_INFO, "not used, as data.train has no chats: %s", names);
+}
+
 // A schedule that is not as long as the steps that it is for.
 static void log_schedule(const mics_run *run)
 {
@@ -154,6 +172,8 @@ static void log_schedule(const mics_run *run)
     const int64_t steps = (run->lr_end > 0 ? run->lr_end : run->steps) - run->lr_begin;
     const int64_t end = run->lr_begin + lr->total_steps, run_end = run->lr_begin + steps;
     const double last = mics_lr_at(lr, steps);
+    if (lr->peak == 0)
+        mics_log(MICS_LOG_WARNING, "optimizer.params.lr is 0, so nothing is learned");
     if (steps == 1) // tries something out
         return;
     if (lr->warmup_steps >= steps && last < lr->peak)
@@ -207,6 +227,7 @@ mics_status run_announce(const mics_job *job)
     log_rows(job);
     log_repeated(job);
     log_unvalidated(job->run);
+    log_unused_rows(job->run);
     log_schedule(job->run);
     MICS_TRY(log_same(job));
     run_precision_log(job);

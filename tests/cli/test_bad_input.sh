@@ -37,6 +37,8 @@ wrong 2 "of at least 0 and at most 9223372036854775807" generate good --seed 922
 wrong 2 "a value is missing" train run.json --ranks
 wrong 2 "missing: RUN.json" explain
 wrong 2 "takes no value" explain run.json --json=yes
+wrong 2 "--tokens 300G: needs a number of at least 1 and at most 1000000000000000000; K, M, B or T may stand behind it" \
+    plan run.json --cluster p4d.24xlarge:1 --tokens 300G
 wrong 2 "two dashes" train run.json -x 4
 wrong 2 "mics train: --steps is given twice" train run.json --steps 10 --steps=20
 wrong 2 "mics train: --out is given twice" train run.json --out a -o b

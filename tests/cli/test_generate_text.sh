@@ -44,6 +44,11 @@ same plain off
 generate 0 cold --prompt To --temperature 0
 generate 0 narrow --prompt To --top-p 0.000001
 same cold narrow
+[ -s cold.err ] && fail "a line of what changes nothing: $(cat cold.err)"
+generate 0 drawn --prompt To --temperature 0 --top-k 5 --seed 3
+same cold drawn
+contains drawn.err '--top-k changes nothing at --temperature 0'
+contains drawn.err '--seed changes nothing at --temperature 0'
 generate 0 sharp --prompt To --min-p 1
 same cold sharp
 generate 0 fresh --prompt To --temperature 0 --repetition-penalty 1000

@@ -36,6 +36,13 @@ rm -r own/checkpoints
 train 0 own --set data.train=own.txt
 [ "$(ls own/cache | wc -l)" = 2 ] || fail "a changed text was taken from the cache"
 
+# What has no effect is said: nothing is learned, no step is left, no row is a chat.
+train 0 rate --set optimizer.params.lr=0 --set data.train="$text" --set data.loss_on=all --set data.too_long=drop
+contains rate.err 'warning: optimizer.params.lr is 0, so nothing is learned'
+contains rate.err 'not used, as data.train has no chats: data.loss_on, data.too_long'
+train 2 rate --data own.txt
+contains rate.err 'run.steps: is 2, and the run has 2 steps already, behind which what was changed would hold'
+
 # eval takes the field of the training; a flag is another one.
 run 0 eval "$mics" eval plain --data lines.jsonl.gz
 run 0 same "$mics" eval plain --data lines.jsonl --text-field body
