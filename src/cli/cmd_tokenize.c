@@ -145,6 +145,10 @@ static mics_status run_tokenize(cli_call *call)
     if (access(options.out, F_OK) == 0)
         return mics_fail(MICS_ERR_INVALID, "%s: exists, and is not overwritten; give another --out",
                          options.out);
+    if (options.train == 0 && !mics_text_ends(options.out, ".bin"))
+        return mics_fail(MICS_ERR_INVALID,
+                         "%s: token shards are known by names in .bin; give such an --out",
+                         options.out);
     cli_log_quiet(options.quiet);
     MICS_TRY(cli_fetch(call, MICS_REMOTE_CONFIG, &options.tokenizer));
     for (int32_t i = 0; i < call->arguments.count; i++)

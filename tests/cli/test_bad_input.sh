@@ -177,6 +177,7 @@ done
 head -c 4000 "$golden/tokenizer/gpt2.json" >cut_tokenizer.json
 wrong 2 "cut_tokenizer.json" train run.json --ranks 2 --set data.tokenizer=cut_tokenizer.json
 wrong 2 "cut_tokenizer.json" tokenize text.txt --tokenizer cut_tokenizer.json --out never.bin
+wrong 2 "never: token shards are known by names in .bin" tokenize text.txt --out never
 [ -f never.bin ] && fail "a shard was made without a tokenizer"
 wrong 2 "none.txt" train run.json --ranks 2 --set 'data.train=["none.txt"]'
 : >empty.txt
