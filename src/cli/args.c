@@ -314,17 +314,20 @@ static bool has_one_value(const cli_option *option)
            option->kind != CLI_MANY && option->kind != CLI_SET && option->kind != CLI_KEY_TEXTS;
 }
 
-// A script's own --set may stand before its user's, so the last one counts, and this is said.
+// A script's own --set may stand before its user's, so the last one counts, and this is said; but for a
+// null, which is there to unset what the file says.
 static void warn_set_twice(const cli_list *sets)
 {
     for (int32_t last = 1; last < sets->count; last++) {
         const char *set = sets->items[last];
         const size_t bytes = strcspn(set, "=");
         for (int32_t i = last; i-- > 0;) {
-            if (strncmp(sets->items[i], set, bytes + 1) != 0 || strcmp(sets->items[i], set) == 0)
+            const char *before = sets->items[i];
+            if (strncmp(before, set, bytes + 1) != 0 || strcmp(before, set) == 0 ||
+                strcmp(before + bytes, "=null") == 0)
                 continue;
             mics_log(MICS_LOG_WARNING, "%.*s is set twice: to %s, and then to %s, which counts",
-                     (int)bytes, set, sets->items[i] + bytes + 1, set + bytes + 1);
+                     (int)bytes, set, before + bytes + 1, set + bytes + 1);
             break;
         }
     }

@@ -4,11 +4,11 @@
 # that no choice changes a bit.
 . "$(dirname "$0")/lib.sh"
 
-steps=3
+steps=3 nodes=2
 train() { # OUT FLAGS...
     out=$1
     shift
-    "$mics" train run.json --ranks 4 --nodes 2 --steps "$steps" --out "$out" --set run.validation_batches=0 \
+    "$mics" train run.json --ranks 4 --nodes "$nodes" --steps "$steps" --out "$out" --set run.validation_batches=0 \
         --set sharding.params=4 --set sharding.grads=4 --set sharding.optimizer=4 "$@"
 }
 sent() { # OUT: bytes between nodes in a step
@@ -59,6 +59,6 @@ nothing() { # NAME FLAGS...
     ! grep -q 'gathers in' "$name.err" || fail "$name: gathers were timed"
 }
 nothing inside --set sharding.params=2 --set sharding.grads=2
-nothing lonely --nodes 4
-nothing one_node --nodes 1
+nodes=4 nothing lonely
+nodes=1 nothing one_node
 nothing fixed_ring --set run.collectives=ring

@@ -30,7 +30,7 @@ flags() { # KEY VALUE OTHER FLAGS: the error when the last two ranks get FLAGS
     unset ODD_FLAGS
     contains same.err "$1 is $2 on ranks 0-1, $3 on ranks 2-3"
 }
-start="$* sh odd.sh $mics train run.json --steps 2"
+start="$* sh odd.sh $mics train run.json --set run.steps=2"
 
 flags optimizer.params.lr 0.003 0.001 "--set optimizer.params.lr=1e-3"
 flags run.seed 3 4 "--set run.seed=4"
@@ -40,7 +40,7 @@ flags optimizer.params.betas "[0.9, 0.999]" "[0.9, 0.95]" "--set optimizer.param
 flags scheduler.params.warmup_num_steps 2 3 "--set scheduler.params.warmup_num_steps=3"
 flags data.sequence_length 32 16 "--set data.sequence_length=16"
 flags gradient_accumulation_steps 2 1 "--set gradient_accumulation_steps=1"
-flags run.steps 2 3 "--steps 3"
+flags run.steps 2 3 "--set run.steps=3"
 flags run.checkpoint_every 4 1 "--set run.checkpoint_every=1"
 flags sharding.grads 2 4 "--set sharding.grads=4 --set sharding.optimizer=4"
 flags --nodes 1 2 "--nodes 2"
@@ -84,7 +84,7 @@ run 0 convert "$mics" convert second/checkpoints/step-00000001 odd/weights
 other model.init
 
 # A lock of the same name in another folder.
-start="$* sh odd.sh $mics train run.json --steps 2"
+start="$* sh odd.sh $mics train run.json --set run.steps=2"
 mkdir odd/out
 echo "mics run 00000000deadbeef" >odd/out/lock
 export ODD_DIR=odd

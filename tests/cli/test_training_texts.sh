@@ -40,6 +40,10 @@ train 0 own --set data.train=own.txt
 train 0 rate --set optimizer.params.lr=0 --set data.train="$text" --set data.loss_on=all --set data.too_long=drop
 contains rate.err 'warning: optimizer.params.lr is 0, so nothing is learned'
 contains rate.err 'not used, as data.train has no chats: data.loss_on, data.too_long'
+grep -q 'set twice' rate.err && fail "nothing is set twice"
+train 0 twice --set run.seed=null --set run.seed=4 --set data.train="$text" --set run.log_every=1 --set run.log_every=2
+contains twice.err 'warning: run.log_every is set twice: to 1, and then to 2, which counts'
+grep -q 'run.seed is set' twice.err && fail "null unsets what the file says"
 train 2 rate --data own.txt
 contains rate.err 'run.steps: is 2, and the run has 2 steps already, behind which what was changed would hold'
 
