@@ -184,12 +184,12 @@ static mics_status put_betas(config *run, const adopted_key *row, const mics_jso
     return mics_adopt_put(run, row->target, text, row->path, row->origin);
 }
 
-static bool names_tensorboard(const mics_json_value *value)
+static bool names(const mics_json_value *value, const char *name)
 {
-    bool found = is_text(value, "tensorboard") || is_text(value, "all");
+    bool found = is_text(value, name);
     for (int32_t i = 0; i < mics_json_count(value) && mics_json_type_of(value) == MICS_JSON_ARRAY;
          i++)
-        found = found || is_text(mics_json_element(value, i), "tensorboard");
+        found = found || is_text(mics_json_element(value, i), name);
     return found;
 }
 
@@ -212,7 +212,9 @@ static mics_status put_report(config *run, const adopted_key *row, const mics_js
 {
     const char *folder = mics_json_string(mics_adopt_at(run, "logging_dir"));
     const char *out = mics_json_string(mics_adopt_at(run, "output_dir"));
-    if (!names_tensorboard(value))
+    if (names(value, "wandb") && !mics_adopt_has(run, "wandb")) // a key that has no effect
+        MICS_TRY(mics_json_set_from(run->run.json, "wandb", "true", row->path));
+    if (!names(value, "tensorboard") && !is_text(value, "all"))
         return MICS_OK;
     return folder != NULL ? put_path(run, row, folder, "", "")
                           : put_path(run, row, out != NULL ? out : "trainer_output", "runs", "");

@@ -527,6 +527,26 @@ static void test_long_paths(void **state)
     check_refused(text, MICS_ERR_INVALID, "gives a path of more than 1024 bytes");
 }
 
+// What report_to names and nobody sends to is among the keys without effect.
+static void test_reports(void **state)
+{
+    (void)state;
+    static const char *const values[] = {"\"none\"", "\"tensorboard\"", "\"wandb\"",
+                                         "[\"tensorboard\", \"wandb\"]"};
+    char text[256];
+    for (int i = 0; i < 4; i++) {
+        bool named = false;
+        snprintf(text, sizeof text, FOREIGN("\"max_steps\": 9, \"report_to\": %s"), values[i]);
+        mics_run *run = load_good(text);
+        for (int32_t r = 0; r < mics_run_row_count(run); r++) {
+            const mics_run_row row = mics_run_row_at(run, r);
+            named = named || (row.hint && strcmp(row.key, "wandb") == 0);
+        }
+        assert_int_equal(named, i >= 2);
+        mics_run_close(run);
+    }
+}
+
 // ---- names ----
 
 // accelerate's sizes, and DeepSpeed's names without stage3_ and of old.
@@ -667,6 +687,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_files_of_sections, setup, teardown),
         cmocka_unit_test_setup_teardown(test_values_that_are_taken, setup, teardown),
         cmocka_unit_test_setup_teardown(test_long_paths, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_reports, setup, teardown),
         cmocka_unit_test_setup_teardown(test_other_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_old_precision, setup, teardown),
         cmocka_unit_test_setup_teardown(test_work, setup, teardown),
