@@ -27,7 +27,7 @@ test: tests ## build and run the quick test suite
 	    $(BUILD)/Testing/Temporary/LastTest.log; exit $$status
 
 quick: tests ## build, and run the tests of modules alone
-	@ctest --test-dir $(BUILD) -j $(TEST_JOBS) --output-on-failure --no-tests=error -L unit -LE 'slow|long'
+	@ctest --test-dir $(BUILD) -j $(TEST_JOBS) --output-on-failure --no-tests=error -L unit -LE 'slow|long|short'
 
 fuzz: ## fuzz every parser for FUZZ_SECONDS each (60) under sanitizers; needs clang
 	@tools/fuzz --seconds $(or $(FUZZ_SECONDS),60)

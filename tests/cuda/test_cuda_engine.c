@@ -395,7 +395,7 @@ static void test_preference(void **state)
     needs_gpus(1);
     for (size_t i = 0; i < cases_of(sizeof cases / sizeof cases[0]); i++) {
         fixture_run run = {.want = on_gpu(cases[i].of.dtype)};
-        run.want.sequences = 48;
+        run.want.sequences = 16;
         run.want.masked = true;
         run.want.preference = cases[i].preference;
         run.want.steps = 4; // the third is a graph's
