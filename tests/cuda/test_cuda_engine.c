@@ -530,7 +530,7 @@ static void test_graphs(void **state)
 
 // In 16 bits, where G is 1, each micro-batch's gradients have a slot of their own and are added up
 // in the order of micro-steps: the same bits. Else they are added in one slot, rounded each time.
-static void test_breadth(void **state)
+static void test_layered_accumulation(void **state)
 {
     (void)state;
     static const mics_sharding shardings[] = {{1, 1, 1}, {1, 2, 2}, {2, 2, 2}};
@@ -611,7 +611,7 @@ int main(int count, char **names)
         cmocka_unit_test(test_expert_ranks),     cmocka_unit_test(test_sequence_ranks),
         cmocka_unit_test(test_repeats),          cmocka_unit_test(test_overflow_is_skipped),
         cmocka_unit_test(test_graphs),           cmocka_unit_test(test_offload),
-        cmocka_unit_test(test_preference),       cmocka_unit_test(test_breadth),
+        cmocka_unit_test(test_preference),       cmocka_unit_test(test_layered_accumulation),
         cmocka_unit_test(test_flips_are_found),  cmocka_unit_test(test_shardings_on_one_gpu),
     };
     if (count > 1)
