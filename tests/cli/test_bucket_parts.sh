@@ -4,7 +4,7 @@
 . "$(dirname "$0")/bucket.sh"
 
 sed 's/"n_embd": 32/"n_embd": 320/; s/"n_layer": 2/"n_layer": 3/' model.json >big.json
-one_step="--set model.config=big.json --steps 1 --set train_batch_size=4 --set run.validation_batches=0"
+one_step="--set model.config=big.json --steps 1 --set train_batch_size=4 --set data.sequence_length=8 --set run.validation_batches=0"
 # Word splitting is meant.
 # shellcheck disable=SC2086
 big() { # OUT BUCKET FLAGS...
