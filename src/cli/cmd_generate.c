@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // mics generate: text that continues a prompt.
 #include "base/text.h"
+#include "base/utf8.h"
 #include "cli.h"
 #include "io/report/printer.h"
 #include "io/report/terminal.h"
@@ -322,6 +323,17 @@ static mics_status fill(cli_call *call, const generate_options *options)
     return status;
 }
 
+// Before it is written.
+static mics_status check_prompt(const mics_saved *saved, const char *prompt)
+{
+    const char *tokenizer = mics_saved_facts_get(saved).tokenizer;
+    const size_t bytes = strlen(prompt), valid = mics_utf8_valid(prompt, bytes);
+    return valid == bytes || tokenizer == NULL || strcmp(tokenizer, "bytes") == 0
+               ? MICS_OK
+               : mics_fail(MICS_ERR_INVALID, "the prompt: its byte %zu, 0x%02x, is no UTF-8",
+                           valid + 1, (unsigned)(unsigned char)prompt[valid]);
+}
+
 static mics_status generate(cli_call *call, generate_options *options)
 {
     mics_saved *saved = NULL;
@@ -330,6 +342,7 @@ static mics_status generate(cli_call *call, generate_options *options)
     MICS_TRY_OUT(check_stops(&options->stops));
     MICS_TRY_OUT(read_prompt(options, &prompt));
     MICS_TRY_OUT(cli_open_saved(call, options->adapter, options->base, &saved));
+    MICS_TRY_OUT(check_prompt(saved, options->prompt));
     status = write_texts(call, saved, options);
 out:
     mics_saved_close(saved);

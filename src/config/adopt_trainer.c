@@ -208,12 +208,18 @@ static mics_status put_path(config *run, const adopted_key *row, const char *fol
     return mics_adopt_put(run, row->target, text, row->path, row->origin);
 }
 
+// That report_to may name, and nobody sends to.
+static const char *const trackers[] = {"wandb",    "mlflow",     "comet_ml", "clearml",
+                                       "neptune",  "swanlab",    "trackio",  "dvclive",
+                                       "azure_ml", "codecarbon", "dagshub",  "flyte"};
+
 static mics_status put_report(config *run, const adopted_key *row, const mics_json_value *value)
 {
     const char *folder = mics_json_string(mics_adopt_at(run, "logging_dir"));
     const char *out = mics_json_string(mics_adopt_at(run, "output_dir"));
-    if (names(value, "wandb") && !mics_adopt_has(run, "wandb")) // a key that has no effect
-        MICS_TRY(mics_json_set_from(run->run.json, "wandb", "true", row->path));
+    for (size_t i = 0; i < sizeof trackers / sizeof *trackers; i++) // keys that have no effect
+        if (names(value, trackers[i]) && !mics_adopt_has(run, trackers[i]))
+            MICS_TRY(mics_json_set_from(run->run.json, trackers[i], "true", row->path));
     if (!names(value, "tensorboard") && !is_text(value, "all"))
         return MICS_OK;
     return folder != NULL ? put_path(run, row, folder, "", "")

@@ -134,6 +134,8 @@ contains foreign.err "its tokenizer has 1501 tokens, but the model's vocab_size 
 one_line foreign.err
 run 2 prompt "$mics" generate out --prompt "the lark"
 contains prompt.err "is an encoder, which continues no text"
+run 2 latin "$mics" generate out --fill "$(printf 'the [MASK] caf\351')"
+contains latin.err "--fill: byte 15 of its text, 0xe9, is no UTF-8"
 run 2 none "$mics" generate out --fill "the lark"
 contains none.err "no mask token"
 run 2 long "$mics" generate out --fill "[MASK] $(head -c 400 text.txt)"

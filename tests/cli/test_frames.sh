@@ -28,6 +28,9 @@ tokenizer "$roberta"
 run 0 roberta "$mics" train run.json --ranks 2 --out roberta --set data.tokenizer=letters.json
 contains roberta.out "what the model writes"
 run 0 read "$mics" generate roberta --prompt "the lark" --tokens 5
+run 2 latin "$mics" generate roberta --prompt "$(printf 'caf\351')"
+contains latin.err "the prompt: its byte 4, 0xe9, is no UTF-8"
+[ -s latin.out ] && fail "a refused prompt is written"
 # Where it is asked for, nothing begins.
 run 2 asked "$mics" train run.json --ranks 2 --out asked --set data.tokenizer=letters.json \
     --set data.add_special_tokens=true

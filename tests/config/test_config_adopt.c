@@ -532,15 +532,15 @@ static void test_reports(void **state)
 {
     (void)state;
     static const char *const values[] = {"\"none\"", "\"tensorboard\"", "\"wandb\"",
-                                         "[\"tensorboard\", \"wandb\"]"};
+                                         "[\"tensorboard\", \"wandb\"]", "\"mlflow\""};
     char text[256];
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         bool named = false;
         snprintf(text, sizeof text, FOREIGN("\"max_steps\": 9, \"report_to\": %s"), values[i]);
         mics_run *run = load_good(text);
         for (int32_t r = 0; r < mics_run_row_count(run); r++) {
             const mics_run_row row = mics_run_row_at(run, r);
-            named = named || (row.hint && strcmp(row.key, "wandb") == 0);
+            named = named || (row.hint && strcmp(row.key, i < 4 ? "wandb" : "mlflow") == 0);
         }
         assert_int_equal(named, i >= 2);
         mics_run_close(run);

@@ -74,6 +74,14 @@ void mics_tokenizer_specials(const mics_tokenizer *tokenizer, bool *special_out)
 mics_status mics_tokenizer_encode(const mics_tokenizer *tokenizer, const char *text, size_t bytes,
                                   int specials, int32_t **tokens_out, int64_t *count_out);
 
+/* Checks that a text is one that people mean for this tokenizer: UTF-8, or for "bytes" any. `name`
+ * says whose it is.
+ *
+ * Returns: MICS_OK; MICS_ERR_FORMAT (the first byte that is none).     Threads: any.
+ */
+mics_status mics_tokenizer_check(const mics_tokenizer *tokenizer, const char *name,
+                                 const char *text, size_t bytes);
+
 // What stands around the tokens of a text: "<s>" before it.
 typedef struct mics_token_frame {
     const int32_t *before, *after; // the tokenizer's

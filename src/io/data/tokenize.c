@@ -160,10 +160,8 @@ static mics_status encode_row(const tokenizing *self, mics_encoder *encoder, int
 static mics_status check_utf8(const tokenizing *self, int64_t line, const char *text, size_t bytes)
 {
     char name[MICS_RECORD_NAME];
-    if (self->spec->tokenizer->ops->any_bytes)
-        return MICS_OK;
     mics_records_name(&self->records, line, name, sizeof name);
-    return mics_text_check(name, text, bytes);
+    return mics_tokenizer_check(self->spec->tokenizer, name, text, bytes);
 }
 
 static mics_status encode_record(const tokenizing *self, mics_encoder *encoder, const char *from,

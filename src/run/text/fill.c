@@ -60,6 +60,7 @@ static mics_status encode(filler *self, const char *text)
     const mics_token_frame *frame = &self->masking.frame;
     int32_t *own = NULL;
     int64_t count = 0;
+    MICS_TRY(mics_tokenizer_check(self->saved->tokenizer, "--fill", text, strlen(text)));
     MICS_TRY(mics_tokenizer_encode(self->saved->tokenizer, text, strlen(text), 1, &own, &count));
     self->length = frame->before_count + count + frame->after_count;
     const mics_status status = MICS_NEW(memory, self->length, &self->tokens);

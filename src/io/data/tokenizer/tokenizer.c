@@ -3,6 +3,7 @@
 // Tokenizers by their table of functions, and the one whose tokens are bytes.
 #include "io/data/tokenizer/tokenizer.h"
 #include "base/file.h"
+#include "io/data/text_window.h"
 #include "mics/log.h"
 #include <string.h>
 #include <sys/stat.h>
@@ -190,6 +191,12 @@ out:
     mics_encoder_fini(&encoder);
     mics_token_list_fini(&list);
     return status;
+}
+
+mics_status mics_tokenizer_check(const mics_tokenizer *tokenizer, const char *name,
+                                 const char *text, size_t bytes)
+{
+    return tokenizer->ops->any_bytes ? MICS_OK : mics_text_check(name, text, bytes);
 }
 
 // The text of tokens before it is trimmed; `head`: they begin it.
