@@ -77,6 +77,7 @@ mics_status mics_tokenizer_encode(const mics_tokenizer *tokenizer, const char *t
 /* Checks that a text is one that people mean for this tokenizer: UTF-8, or for "bytes" any. `name`
  * says whose it is.
  *
+ * Needs:   `text` has `bytes` bytes.
  * Returns: MICS_OK; MICS_ERR_FORMAT (the first byte that is none).     Threads: any.
  */
 mics_status mics_tokenizer_check(const mics_tokenizer *tokenizer, const char *name,
