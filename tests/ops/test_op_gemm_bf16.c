@@ -116,7 +116,7 @@ static void all_match_fp64(gemm_fn multiply, const char *way)
 {
     static const int64_t sizes[] = {1, 2, 5, 6, 7, 13, 16, 17, 33, 48, 63, 64, 65, 97};
     enum { SIZES = sizeof sizes / sizeof *sizes, CASES = 400 };
-    static const int64_t large[][3] = {{3, 5, 2051}, {1550, 3, 5}, {7, 1601, 3}, {100, 70, 1027}};
+    static const int64_t large[][3] = {{3, 5, 4101}, {1550, 3, 5}, {7, 1601, 3}, {7, 66, 4099}};
     for (uint64_t i = 0; i < CASES; ++i) {
         const uint64_t bits = mics_rng_bits(8, 1, i);
         gemm_case of = {sizes[bits % SIZES],
@@ -196,7 +196,7 @@ static void not_a_number_stays_in_its_row(void **state)
 static void packed_bits_ignore_threads(void **state)
 {
     (void)state;
-    enum { M = 200, N = 130, K = 1100, MAX = 3 };
+    enum { M = 200, N = 130, K = 4200, MAX = 3 };
     if (!mics_gemm_has_pairs())
         skip();
     op_case c;

@@ -13,6 +13,7 @@
 // Each element of C is summed in one order, whatever the number of threads. Denormals count as 0.
 #include "ops/common/gemm_packed.h"
 #include "ops/common/pairs_avx512.h"
+#include "ops/common/threads.h"
 #include "ops/gemm/def.h"
 #include <string.h>
 
@@ -20,8 +21,10 @@ enum {
     TILE_ROWS = MICS_GEMM_TILE_ROWS,
     COLUMNS = MICS_GEMM_TILE_COLUMNS, // of a panel
     VECTORS = COLUMNS / LANES,
-    TASK_TILES = 16, // rows of a task, in tiles: with a panel of B they fit the L2 cache
-    TASK_PANELS = 4, // and its panels
+    TASK_TILES = 16,  // rows of a task, in tiles: with a panel of B they fit the L2 cache
+    TASK_PANELS = 4,  // and its panels
+    FETCH_PAIRS = 64, // of a tile that may fetch those of the next one
+    LINE_PAIRS = 16,  // of a cache line
 };
 
 // A GEMM, and the block of it that is at hand.
@@ -31,6 +34,8 @@ typedef struct work {
     pair *a, *b;
     float *sums;
     int64_t row, rows, column, columns, first, depth;
+    int32_t threads;
+    int64_t panel_pairs; // from one panel of packed B to the next, in pairs of a column
 } work;
 
 // ---- packing ----
@@ -91,6 +96,28 @@ INLINE __m512 widened(__m256i half)
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
 }
 
+// The first of a vector's lanes.
+INLINE __mmask16 lanes(int64_t count)
+{
+    return count >= LANES ? (__mmask16)0xffff : count > 0 ? (__mmask16)((1U << count) - 1) : 0;
+}
+
+// Sums of numbers that lie side by side in C, from `at` on.
+INLINE void finish_vector(const mics_gemm_spec *gemm, int64_t at, __mmask16 seen, __m512 value)
+{
+    if (gemm->wide) {
+        float *c = (float *)gemm->c + at;
+        if (gemm->add)
+            value += _mm512_maskz_loadu_ps(seen, c);
+        _mm512_mask_storeu_ps(c, seen, value);
+    } else {
+        uint16_t *c = (uint16_t *)gemm->c + at;
+        if (gemm->add)
+            value += widened(_mm256_maskz_loadu_epi16(seen, c));
+        _mm256_mask_storeu_epi16(c, seen, (__m256i)_mm512_cvtneps_pbh(value));
+    }
+}
+
 // One row's sums to C.
 INLINE void finish(const mics_gemm_spec *gemm, const tile *t, int r, int vectors,
                    const __m512 sum[VECTORS])
@@ -98,29 +125,16 @@ INLINE void finish(const mics_gemm_spec *gemm, const tile *t, int r, int vectors
     const int64_t at = (t->row + r) * gemm->ldc + t->column;
     UNROLL
     for (int v = 0; v < vectors; ++v) {
-        const int64_t left = t->columns - v * LANES;
-        const __mmask16 seen = left >= LANES ? (__mmask16)0xffff
-                               : left > 0    ? (__mmask16)((1U << left) - 1)
-                                             : 0;
+        const __mmask16 seen = lanes(t->columns - v * LANES);
         __m512 value = sum[v];
         if (gemm->bias)
             value += widened(_mm256_maskz_loadu_epi16(seen, (const uint16_t *)gemm->bias +
                                                                 t->column + v * LANES));
-        if (gemm->wide) {
-            float *c = (float *)gemm->c + at + v * LANES;
-            if (gemm->add)
-                value += _mm512_maskz_loadu_ps(seen, c);
-            _mm512_mask_storeu_ps(c, seen, value);
-        } else {
-            uint16_t *c = (uint16_t *)gemm->c + at + v * LANES;
-            if (gemm->add)
-                value += widened(_mm256_maskz_loadu_epi16(seen, c));
-            _mm256_mask_storeu_epi16(c, seen, (__m256i)_mm512_cvtneps_pbh(value));
-        }
+        finish_vector(gemm, at + v * LANES, seen, value);
     }
 }
 
-INLINE void multiply(__m512 sum[TILE_ROWS][VECTORS], int vectors, const pair *b, const uint16_t *a,
+INLINE void multiply(__m512 sum[][VECTORS], int rows, int vectors, const pair *b, const uint16_t *a,
                      int64_t a_row)
 {
     __m512bh of_b[VECTORS];
@@ -128,7 +142,7 @@ INLINE void multiply(__m512 sum[TILE_ROWS][VECTORS], int vectors, const pair *b,
     for (int v = 0; v < vectors; ++v)
         of_b[v] = (__m512bh)_mm512_loadu_si512(b + v * LANES);
     UNROLL
-    for (int r = 0; r < TILE_ROWS; ++r) {
+    for (int r = 0; r < rows; ++r) {
         const __m512bh of_a = (__m512bh)_mm512_set1_epi32(*(const pair_anywhere *)(a + r * a_row));
         UNROLL
         for (int v = 0; v < vectors; ++v)
@@ -136,25 +150,33 @@ INLINE void multiply(__m512 sum[TILE_ROWS][VECTORS], int vectors, const pair *b,
     }
 }
 
-// A tile so many vectors wide, a constant. Numbers from one row of A, and from one pair, to the
-// next: constants where A is packed.
-INLINE void compute_wide(const work *w, const tile *t, int vectors, int64_t a_row, int64_t a_pair)
+// A tile of so many rows and vectors, constants. Numbers from one row of A, and from one pair, to
+// the next: constants where A is packed.
+INLINE void compute_wide(const work *w, const tile *t, int rows, int vectors, int64_t a_row,
+                         int64_t a_pair)
 {
     const int64_t pairs = (w->depth + 1) / 2, stride = w->size.columns;
     const uint16_t *a = t->a;
     const pair *b = t->b;
     __m512 sum[TILE_ROWS][VECTORS];
     UNROLL
-    for (int r = 0; r < TILE_ROWS; ++r) {
+    for (int r = 0; r < rows; ++r) {
         UNROLL
         for (int v = 0; v < vectors; ++v)
             sum[r][v] =
                 t->begins ? _mm512_setzero_ps() : _mm512_loadu_ps(t->sums + r * stride + v * LANES);
     }
-    for (int64_t k = 0; k < pairs; ++k, a += a_pair, b += COLUMNS)
-        multiply(sum, vectors, b, a, a_row);
+    const bool fetches = a_pair == 2 && pairs >= FETCH_PAIRS; // of the next tile's A
+    for (int64_t k = 0; k < pairs;) {
+        const int64_t end = pairs - k < LINE_PAIRS ? pairs : k + LINE_PAIRS;
+        UNROLL
+        for (int r = 0; r < rows && fetches; ++r)
+            __builtin_prefetch(a + (rows + r) * a_row);
+        for (; k < end; ++k, a += a_pair, b += COLUMNS)
+            multiply(sum, rows, vectors, b, a, a_row);
+    }
     UNROLL
-    for (int r = 0; r < TILE_ROWS; ++r) {
+    for (int r = 0; r < rows; ++r) {
         if (!t->ends) {
             UNROLL
             for (int v = 0; v < vectors; ++v)
@@ -170,16 +192,16 @@ INLINE void compute(const work *w, const tile *t, int64_t a_row, int64_t a_pair)
 {
     switch ((t->columns + LANES - 1) / LANES) {
     case 1:
-        compute_wide(w, t, 1, a_row, a_pair);
+        compute_wide(w, t, TILE_ROWS, 1, a_row, a_pair);
         break;
     case 2:
-        compute_wide(w, t, 2, a_row, a_pair);
+        compute_wide(w, t, TILE_ROWS, 2, a_row, a_pair);
         break;
     case 3:
-        compute_wide(w, t, 3, a_row, a_pair);
+        compute_wide(w, t, TILE_ROWS, 3, a_row, a_pair);
         break;
     default:
-        compute_wide(w, t, VECTORS, a_row, a_pair);
+        compute_wide(w, t, TILE_ROWS, VECTORS, a_row, a_pair);
     }
 }
 
@@ -188,16 +210,24 @@ TARGET static void compute_packed(const work *w, const tile *t)
     compute(w, t, 2, 2 * TILE_ROWS);
 }
 
-TARGET static void compute_stored(const work *w, const tile *t)
+// Returns: false where a tile has other rows than most.
+TARGET static bool compute_stored(const work *w, const tile *t)
 {
-    compute(w, t, w->gemm->lda, 2);
+    const int64_t lda = w->gemm->lda;
+    if (t->rows == TILE_ROWS)
+        compute(w, t, lda, 2);
+    else if (t->rows == 4)
+        compute_wide(w, t, 4, VECTORS, lda, 2);
+    else if (t->rows == 2)
+        compute_wide(w, t, 2, VECTORS, lda, 2);
+    return t->rows % 2 == 0;
 }
 
-// Of A as it is stored, a tile with fewer rows, or whose last pair is half one: packed, with 0 for
-// what is not there.
+// Of A as it is stored, a tile with an odd number of rows, or whose last pair is half one: packed,
+// with 0 for what is not there.
 static void compute_edge(const work *w, const tile *t)
 {
-    uint16_t packed[MICS_GEMM_DEPTH / 2 * TILE_ROWS][2];
+    uint16_t packed[MICS_GEMM_WHOLE_DEPTH / 2 * TILE_ROWS][2];
     const int64_t pairs = (w->depth + 1) / 2;
     memset(packed, 0, (size_t)(pairs * TILE_ROWS) * sizeof packed[0]);
     for (int64_t r = 0; r < t->rows; ++r)
@@ -220,12 +250,11 @@ static int64_t parts(int64_t whole, int64_t part)
     return (whole + part - 1) / part;
 }
 
-static void pack_b(const work *w, int64_t panel)
+static void pack_b(const work *w, int64_t panel, pair *to)
 {
     const mics_gemm_spec *g = w->gemm;
     const int64_t n = w->column + panel * COLUMNS;
     const int64_t columns = smaller(w->column + w->columns - n, COLUMNS);
-    pair *to = w->b + panel * COLUMNS * parts(w->depth, 2);
     const uint16_t *b = g->b;
     if (g->transpose_b)
         pack_transposed(to, b + n * g->ldb + w->first, g->ldb, w->depth, columns);
@@ -242,11 +271,11 @@ static void pack_a(const work *w, int64_t task)
               w->depth, rows);
 }
 
-static void compute_tile(const work *w, int64_t row, int64_t panel)
+static void compute_tile(const work *w, int64_t row, int64_t panel, const pair *b)
 {
     const mics_gemm_spec *g = w->gemm;
     const int64_t pairs = parts(w->depth, 2), column = panel * COLUMNS;
-    const tile t = {.b = w->b + column * pairs,
+    const tile t = {.b = b,
                     .a = g->transpose_a
                              ? (const uint16_t *)(w->a + row * pairs)
                              : (const uint16_t *)g->a + (w->row + row) * g->lda + w->first,
@@ -259,10 +288,14 @@ static void compute_tile(const work *w, int64_t row, int64_t panel)
                     .columns = smaller(w->columns - column, COLUMNS)};
     if (g->transpose_a)
         compute_packed(w, &t);
-    else if (t.rows == TILE_ROWS && w->depth % 2 == 0)
-        compute_stored(w, &t);
-    else
+    else if (w->depth % 2 != 0 || !compute_stored(w, &t))
         compute_edge(w, &t);
+}
+
+// A packed panel's place.
+static pair *place(const work *w, int64_t panel)
+{
+    return w->b + panel * COLUMNS * w->panel_pairs;
 }
 
 // Some rows of tiles against some panels, panel by panel.
@@ -275,7 +308,17 @@ static void compute_task(const work *w, int64_t task)
     const int64_t last = smaller(first + TASK_PANELS, parts(w->columns, COLUMNS));
     for (int64_t panel = first; panel < last; ++panel)
         for (int64_t row = begin; row < end; row += TILE_ROWS)
-            compute_tile(w, row, panel);
+            compute_tile(w, row, panel, place(w, panel));
+}
+
+// All rows against a panel, which is packed into the thread's own place: it stays in that core's
+// cache.
+static void compute_panel(const work *w, int64_t panel)
+{
+    pair *own = place(w, mics_op_thread());
+    pack_b(w, panel, own);
+    for (int64_t row = 0; row < w->rows; row += TILE_ROWS)
+        compute_tile(w, row, panel, own);
 }
 
 // Called by all threads of a team, which share the loops.
@@ -284,13 +327,19 @@ static void compute_block(const work *w)
     const int64_t panels = parts(w->columns, COLUMNS);
     const int64_t row_tasks = parts(w->rows, TASK_TILES * TILE_ROWS);
     if (w->gemm->transpose_a) {
-#pragma omp for schedule(dynamic) nowait
+#pragma omp for schedule(dynamic)
         for (int64_t task = 0; task < row_tasks; ++task)
             pack_a(w, task);
     }
+    if (panels % w->threads == 0 || panels >= 8 * w->threads) { // then shared out evenly
+#pragma omp for schedule(dynamic)
+        for (int64_t panel = 0; panel < panels; ++panel)
+            compute_panel(w, panel);
+        return;
+    }
 #pragma omp for schedule(dynamic)
     for (int64_t panel = 0; panel < panels; ++panel)
-        pack_b(w, panel);
+        pack_b(w, panel, place(w, panel));
 #pragma omp for schedule(dynamic)
     for (int64_t task = 0; task < row_tasks * parts(panels, TASK_PANELS); ++task)
         compute_task(w, task);
@@ -307,6 +356,7 @@ bool mics_gemm_packed(const mics_exec *at, const mics_gemm_spec *gemm)
 #pragma omp parallel num_threads(threads)
     {
         work w = {.gemm = gemm,
+                  .threads = threads,
                   .size = size,
                   .a = (pair *)(void *)space,
                   .b = (pair *)(void *)(space + size.a),
@@ -317,6 +367,7 @@ bool mics_gemm_packed(const mics_exec *at, const mics_gemm_spec *gemm)
                     w.rows = smaller(gemm->M - w.row, size.rows);
                     w.columns = smaller(gemm->N - w.column, size.columns);
                     w.depth = smaller(gemm->K - w.first, size.depth);
+                    w.panel_pairs = parts(w.depth, 2);
                     compute_block(&w);
                 }
     }

