@@ -345,8 +345,89 @@ static void compute_block(const work *w)
         compute_task(w, task);
 }
 
+// ---- few rows or columns ----
+
+// C (M, N) = A^T B, of A (K, M) and B (K, N) as they are stored, with few rows; or the transpose of
+// that. So are the gradients of adapters: to make pairs of B's rows costs less than to transpose
+// them.
+typedef struct narrow {
+    const mics_gemm_spec *gemm;
+    const uint16_t *a, *b;
+    int64_t lda, ldb, M, N;
+    bool turned; // C is (N, M)
+} narrow;
+
+enum { NARROW_ROWS = COLUMNS, NARROW_TILE = 4, NARROW_DEPTH = 128 };
+
+static bool is_narrow(const mics_gemm_spec *g)
+{
+    return g->transpose_a && !g->transpose_b && g->bias == NULL &&
+           smaller(g->M, g->N) <= NARROW_ROWS;
+}
+
+// Sums (NARROW_ROWS, COLUMNS) of the columns from n on to C, turned.
+TARGET static void finish_turned(const narrow *w, const float *sums, int64_t n, int64_t columns)
+{
+    for (int64_t m = 0; m < w->M; m += LANES)
+        for (int64_t v = 0; v < columns; v += LANES) {
+            __m512i r[LANES];
+            UNROLL
+            for (int i = 0; i < LANES; ++i)
+                r[i] = _mm512_loadu_si512(sums + (m + i) * COLUMNS + v);
+            transpose(r);
+            for (int i = 0; i < LANES && v + i < columns; ++i)
+                finish_vector(w->gemm, (n + v + i) * w->gemm->ldc + m, lanes(w->M - m),
+                              _mm512_castsi512_ps(r[i]));
+        }
+}
+
+// The columns from n on.
+TARGET static void compute_narrow(const narrow *w, int64_t n)
+{
+    pair a[NARROW_DEPTH / 2 * NARROW_ROWS], b[NARROW_DEPTH / 2 * COLUMNS];
+    float sums[NARROW_ROWS * COLUMNS];
+    const int64_t K = w->gemm->K, columns = smaller(w->N - n, COLUMNS);
+    work of = {.gemm = w->gemm, .size = {.columns = COLUMNS}};
+    if (columns < COLUMNS)
+        memset(b, 0, sizeof b);
+    for (int64_t k = 0; k < K; k += NARROW_DEPTH) {
+        of.depth = smaller(K - k, NARROW_DEPTH);
+        pack_panel(a, w->a + k * w->lda, w->lda, of.depth, w->M);
+        pack_panel(b, w->b + k * w->ldb + n, w->ldb, of.depth, columns);
+        for (int64_t m = 0; m < w->M; m += NARROW_TILE) {
+            const tile t = {.a = (const uint16_t *)(a + m),
+                            .b = b,
+                            .sums = sums + m * COLUMNS,
+                            .begins = k == 0,
+                            .ends = !w->turned && k + of.depth == K,
+                            .row = m,
+                            .column = n,
+                            .rows = w->M - m,
+                            .columns = columns};
+            compute_wide(&of, &t, NARROW_TILE, VECTORS, 2, 2 * NARROW_ROWS);
+        }
+    }
+    if (w->turned)
+        finish_turned(w, sums, n, columns);
+}
+
+static void multiply_narrow(const mics_exec *at, const mics_gemm_spec *g)
+{
+    const narrow w = g->M <= g->N ? (narrow){g, g->a, g->b, g->lda, g->ldb, g->M, g->N, false}
+                                  : (narrow){g, g->b, g->a, g->ldb, g->lda, g->N, g->M, true};
+    const int32_t threads = at->threads;
+    (void)threads; // used by the pragma alone, which may be off
+#pragma omp parallel for num_threads(threads) schedule(dynamic)
+    for (int64_t n = 0; n < w.N; n += COLUMNS)
+        compute_narrow(&w, n);
+}
+
 bool mics_gemm_packed(const mics_exec *at, const mics_gemm_spec *gemm)
 {
+    if (is_narrow(gemm)) {
+        multiply_narrow(at, gemm);
+        return true;
+    }
     const mics_gemm_blocks size = mics_gemm_blocks_of(gemm->M, gemm->N, gemm->K);
     char *aligned = gemm->space;
     aligned += (64 - (uintptr_t)aligned % 64) % 64;
