@@ -47,7 +47,27 @@ typedef struct gemm_case {
     int64_t M, N, K;
     int32_t threads;
     bool transpose_a, transpose_b, add, wide, bias;
+    int64_t rank; // of what is added to some columns; 0: nothing
 } gemm_case;
+
+static void add_term(double *sum, double *magnitude, double term)
+{
+    *sum += term;
+    *magnitude += fabs(term);
+}
+
+static void add_tails(const mics_gemm_spec *g, int64_t m, int64_t n, double *sum, double *magnitude)
+{
+    for (int32_t i = 0; i < g->tail_count; ++i) {
+        const mics_gemm_tail *t = &g->tails[i];
+        const uint16_t *a = t->a, *b = t->b;
+        const bool seen = n >= t->first && n < t->first + t->columns;
+        for (int64_t r = 0; seen && r < t->rank; ++r)
+            add_term(sum, magnitude,
+                     (double)value(a[m * t->lda + r]) *
+                         (double)value(b[(n - t->first) * t->rank + r]));
+    }
+}
 
 static double expected(const mics_gemm_spec *g, const float *before, int64_t m, int64_t n,
                        double *magnitude_out)
@@ -59,15 +79,32 @@ static double expected(const mics_gemm_spec *g, const float *before, int64_t m, 
     for (int64_t k = 0; k < g->K; ++k) {
         const double term = (double)value(g->transpose_a ? a[k * g->lda + m] : a[m * g->lda + k]) *
                             (double)value(g->transpose_b ? b[n * g->ldb + k] : b[k * g->ldb + n]);
-        sum += term;
-        *magnitude_out += fabs(term);
+        add_term(&sum, magnitude_out, term);
     }
+    add_tails(g, m, n, &sum, magnitude_out);
     return sum;
 }
 
 static float result(const mics_gemm_spec *g, const void *c, int64_t at)
 {
     return g->wide ? ((const float *)c)[at] : value(((const uint16_t *)c)[at]);
+}
+
+// To the first 64 columns and to those from 128 on.
+static void make_tails(op_case *c, mics_gemm_spec *g, int64_t rank)
+{
+    const int64_t lda = 2 * rank + 1;
+    const uint16_t *a = numbers(c, "low", g->M * lda);
+    g->tail_count = rank == 0 ? 0 : g->N > 128 ? 2 : 1;
+    for (int32_t i = 0; i < g->tail_count; ++i) {
+        const int64_t first = 128 * i, columns = i == 0 && g->N > 64 ? 64 : g->N - first;
+        g->tails[i] = (mics_gemm_tail){.a = a + i * rank,
+                                       .b = numbers(c, "up", columns * rank),
+                                       .lda = lda,
+                                       .rank = rank,
+                                       .first = first,
+                                       .columns = columns};
+    }
 }
 
 // Returns: false where this way is not for this CPU.
@@ -90,7 +127,11 @@ static bool check(gemm_fn multiply, const char *way, const gemm_case *of)
     g.b = numbers(&c, "b", b_rows * g.ldb);
     g.bias = of->bias ? numbers(&c, "bias", of->N) : NULL;
     g.c = numbers(&c, "c", of->wide ? 2 * elems : elems);
-    g.space = op_space(&c, "space", mics_gemm_floats_bf16(of->M, of->N, of->K));
+    g.space = op_space(&c, "space",
+                       mics_gemm_floats_bf16(of->M, of->N, of->K) +
+                           mics_gemm_tail_floats(of->N, of->rank));
+    if (of->rank > 0)
+        make_tails(&c, &g, of->rank);
     void *before = op_doubles(&c, elems);
     memcpy(before, g.c, (size_t)elems * (of->wide ? sizeof(float) : sizeof(uint16_t)));
     const mics_exec at = op_exec(of->threads, NULL);
@@ -127,7 +168,8 @@ static void all_match_fp64(gemm_fn multiply, const char *way)
                         bits >> 25 & 1,
                         bits >> 26 & 1,
                         bits >> 27 & 1,
-                        false};
+                        false,
+                        0};
         of.bias = !of.add && !of.wide && (bits >> 28 & 1);
         if (i % 8 == 0) {
             of.M = large[i / 8 % 4][0];
@@ -151,6 +193,54 @@ static void packed_tiles_match_fp64(void **state)
 {
     (void)state;
     all_match_fp64(packed, "packed");
+}
+
+// Into the same sum, which is rounded once.
+static void packed_tiles_add_low_ranks(void **state)
+{
+    (void)state;
+    static const int64_t rows[] = {2, 4, 8, 22, 30}, columns[] = {5, 64, 100, 192, 200},
+                         depths[] = {2, 40, 64, 4100}, ranks[] = {2, 16, 34};
+    if (!mics_gemm_has_pairs())
+        skip();
+    for (uint64_t i = 0; i < 100; ++i) {
+        const uint64_t bits = mics_rng_bits(9, 1, i);
+        gemm_case of = {.M = rows[bits % 5],
+                        .N = columns[(bits >> 8) % 5],
+                        .K = depths[(bits >> 16) % 4],
+                        .rank = ranks[(bits >> 24) % 3],
+                        .threads = 1 + (int32_t)(i % OP_MAX_THREADS),
+                        .transpose_b = bits >> 32 & 1,
+                        .add = bits >> 33 & 1,
+                        .wide = bits >> 34 & 1};
+        of.bias = !of.add && !of.wide && (bits >> 35 & 1);
+        assert_true(check(packed, "packed", &of));
+    }
+}
+
+// In panels of B, which have one of them, and in pairs.
+static void some_low_ranks_are_refused(void **state)
+{
+    (void)state;
+    mics_gemm_spec g = {
+        .M = 4, .K = 8, .N = 192, .tails = {{.rank = 4, .first = 64, .columns = 64}}};
+    g.tail_count = 1;
+    if (!mics_gemm_has_pairs()) {
+        assert_false(mics_gemm_takes_tails(&g));
+        skip();
+    }
+    assert_true(mics_gemm_takes_tails(&g));
+    g.tails[0].rank = 5;
+    assert_false(mics_gemm_takes_tails(&g));
+    g.tails[0].rank = 4;
+    g.tails[0].first = 32;
+    assert_false(mics_gemm_takes_tails(&g));
+    g.tails[0].first = 64;
+    g.tails[0].columns = 65;
+    assert_false(mics_gemm_takes_tails(&g));
+    g.tails[0].columns = 64;
+    g.M = 5;
+    assert_false(mics_gemm_takes_tails(&g));
 }
 
 static void the_library_matches_fp64(void **state)
@@ -221,6 +311,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(widened_blocks_match_fp64),
         cmocka_unit_test(packed_tiles_match_fp64),
+        cmocka_unit_test(packed_tiles_add_low_ranks),
+        cmocka_unit_test(some_low_ranks_are_refused),
         cmocka_unit_test(the_library_matches_fp64),
         cmocka_unit_test(not_a_number_stays_in_its_row),
         cmocka_unit_test(packed_bits_ignore_threads),

@@ -143,6 +143,15 @@ static void bias_gradient_ignores_threads(void **state)
     op_end(&c);
 }
 
+static double number(const void *of, int64_t at)
+{
+    const uint32_t bits = op_bf16() ? (uint32_t)((const uint16_t *)of)[at] << 16 : 0;
+    float value = op_bf16() ? 0 : ((const float *)of)[at];
+    if (op_bf16())
+        memcpy(&value, &bits, sizeof value);
+    return (double)value;
+}
+
 static void run_adapted(const mics_kernels *k, int32_t threads, const void *args)
 {
     const op_adapted *of = args;
@@ -155,18 +164,24 @@ static void run_adapted(const mics_kernels *k, int32_t threads, const void *args
     assert_true(at.workspace != NULL && apart.y != NULL);
     op_linear_lora_forward(k, &at, &pair);
     op_linear_lora_forward(k, &at, &apart);
-    assert_memory_equal(pair.y, apart.y, bytes);
+    for (int64_t i = 0; apart.y != NULL && i < of->N * of->O; ++i) {
+        const double y = number(pair.y, i), want = number(apart.y, i);
+        const double magnitude = fabs(want) + fabs(number(apart.between, i));
+        if (!(fabs(y - want) <= (op_bf16() ? 0x1p-7 * magnitude : 0)))
+            fail_msg("[%d] is %.9g, of two calls %.9g", (int)i, y, want);
+    }
     free(at.workspace);
     free(apart.y);
 }
 
-// One call for a linear and its adapter gives the bits of two, and does not touch what lies between.
+// One call for a linear and its adapter gives what two give, in bf16 without the rounding between
+// them, and does not touch what lies there.
 static void adapters_are_added_in_place(void **state)
 {
     (void)state;
     op_case c;
     op_begin(&c, "linear and lora");
-    op_adapted of = {.N = 19, .I = 40, .O = 50, .rank = 4};
+    op_adapted of = {.N = 18, .I = 40, .O = 50, .rank = 4};
     of.x = op_input(&c, "x", of.N * of.I, 1.0);
     of.weight = op_input(&c, "weight", of.I * of.O, 1.0);
     of.bias = op_input(&c, "bias", of.O, 1.0);

@@ -6,6 +6,13 @@
 
 #include "ops/kernels.h"
 
+// A term of low rank that a GEMM adds to columns of its C before it rounds them, as an adapter is:
+// A (M, rank) B^T, B (columns, rank).
+typedef struct mics_gemm_tail {
+    const void *a, *b;
+    int64_t lda, rank, first, columns; // of C: columns from `first` on
+} mics_gemm_tail;
+
 // Row-major C (M, N) (+)= op(A) op(B) + bias. Numbers are of the kernels' dtype. Sums are fp32, and
 // of bf16 rounded once. lda, ldb, ldc: elements between rows as stored.
 typedef struct mics_gemm_spec {
@@ -16,6 +23,10 @@ typedef struct mics_gemm_spec {
     const void *bias; // (optional) (N)
     void *c;
     void *space; // of bf16: as many floats as mics_gemm_floats_bf16 says
+    // (optional) of bf16, where mics_gemm_takes_tails(); none overlap; more space, of
+    // mics_gemm_tail_floats()
+    mics_gemm_tail tails[3];
+    int32_t tail_count;
 } mics_gemm_spec;
 
 /* A GEMM of bf16 numbers.

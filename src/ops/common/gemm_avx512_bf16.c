@@ -11,6 +11,7 @@
 // lies.
 //
 // Each element of C is summed in one order, whatever the number of threads. Denormals count as 0.
+#include "ops/common/gemm_dnnl.h"
 #include "ops/common/gemm_packed.h"
 #include "ops/common/pairs_avx512.h"
 #include "ops/common/threads.h"
@@ -89,6 +90,8 @@ typedef struct tile {
     float *sums; // (TILE_ROWS, size.columns) of the block, where there are several depths
     bool begins, ends;
     int64_t row, column, rows, columns; // in C; how many of the tile are there
+    const uint16_t *tail;               // A of a term of low rank, whose B follows b
+    int64_t tail_pairs, tail_row;
 } tile;
 
 INLINE __m512 widened(__m256i half)
@@ -175,6 +178,9 @@ INLINE void compute_wide(const work *w, const tile *t, int rows, int vectors, in
         for (; k < end; ++k, a += a_pair, b += COLUMNS)
             multiply(sum, rows, vectors, b, a, a_row);
     }
+    a = t->tail;
+    for (int64_t k = 0; k < t->tail_pairs; ++k, a += 2, b += COLUMNS)
+        multiply(sum, rows, vectors, b, a, t->tail_row);
     UNROLL
     for (int r = 0; r < rows; ++r) {
         if (!t->ends) {
@@ -250,16 +256,33 @@ static int64_t parts(int64_t whole, int64_t part)
     return (whole + part - 1) / part;
 }
 
+// The term of low rank that is added to a column of C with the last depth; NULL: none.
+static const mics_gemm_tail *tail_at(const work *w, int64_t column)
+{
+    const mics_gemm_spec *g = w->gemm;
+    for (int32_t i = 0; w->first + w->depth == g->K && i < g->tail_count; ++i) {
+        const mics_gemm_tail *tail = &g->tails[i];
+        if (column >= tail->first && column < tail->first + tail->columns)
+            return tail;
+    }
+    return NULL;
+}
+
 static void pack_b(const work *w, int64_t panel, pair *to)
 {
     const mics_gemm_spec *g = w->gemm;
     const int64_t n = w->column + panel * COLUMNS;
     const int64_t columns = smaller(w->column + w->columns - n, COLUMNS);
     const uint16_t *b = g->b;
+    const mics_gemm_tail *tail = tail_at(w, n);
     if (g->transpose_b)
         pack_transposed(to, b + n * g->ldb + w->first, g->ldb, w->depth, columns);
     else
         pack_panel(to, b + w->first * g->ldb + n, g->ldb, w->depth, columns);
+    if (tail != NULL)
+        pack_transposed(to + parts(w->depth, 2) * COLUMNS,
+                        (const uint16_t *)tail->b + (n - tail->first) * tail->rank, tail->rank,
+                        tail->rank, columns);
 }
 
 static void pack_a(const work *w, int64_t task)
@@ -275,17 +298,22 @@ static void compute_tile(const work *w, int64_t row, int64_t panel, const pair *
 {
     const mics_gemm_spec *g = w->gemm;
     const int64_t pairs = parts(w->depth, 2), column = panel * COLUMNS;
-    const tile t = {.b = b,
-                    .a = g->transpose_a
-                             ? (const uint16_t *)(w->a + row * pairs)
-                             : (const uint16_t *)g->a + (w->row + row) * g->lda + w->first,
-                    .sums = w->sums + row * w->size.columns + column,
-                    .begins = w->first == 0,
-                    .ends = w->first + w->depth == g->K,
-                    .row = w->row + row,
-                    .column = w->column + column,
-                    .rows = smaller(w->rows - row, TILE_ROWS),
-                    .columns = smaller(w->columns - column, COLUMNS)};
+    tile t = {.b = b,
+              .a = g->transpose_a ? (const uint16_t *)(w->a + row * pairs)
+                                  : (const uint16_t *)g->a + (w->row + row) * g->lda + w->first,
+              .sums = w->sums + row * w->size.columns + column,
+              .begins = w->first == 0,
+              .ends = w->first + w->depth == g->K,
+              .row = w->row + row,
+              .column = w->column + column,
+              .rows = smaller(w->rows - row, TILE_ROWS),
+              .columns = smaller(w->columns - column, COLUMNS)};
+    const mics_gemm_tail *tail = tail_at(w, t.column);
+    if (tail != NULL) {
+        t.tail = (const uint16_t *)tail->a + t.row * tail->lda;
+        t.tail_pairs = tail->rank / 2;
+        t.tail_row = tail->lda;
+    }
     if (g->transpose_a)
         compute_packed(w, &t);
     else if (w->depth % 2 != 0 || !compute_stored(w, &t))
@@ -432,6 +460,7 @@ bool mics_gemm_packed(const mics_exec *at, const mics_gemm_spec *gemm)
     char *aligned = gemm->space;
     aligned += (64 - (uintptr_t)aligned % 64) % 64;
     float *space = (float *)(void *)aligned;
+    const int64_t tail_pairs = gemm->tail_count > 0 ? gemm->tails[0].rank / 2 : 0;
     const int32_t threads = at->threads;
     (void)threads; // used by the pragma alone, which may be off
 #pragma omp parallel num_threads(threads)
@@ -441,16 +470,31 @@ bool mics_gemm_packed(const mics_exec *at, const mics_gemm_spec *gemm)
                   .size = size,
                   .a = (pair *)(void *)space,
                   .b = (pair *)(void *)(space + size.a),
-                  .sums = space + size.a + size.b};
+                  .sums = space + size.a + size.b + tail_pairs * size.columns};
         for (w.row = 0; w.row < gemm->M; w.row += size.rows)
             for (w.column = 0; w.column < gemm->N; w.column += size.columns)
                 for (w.first = 0; w.first < gemm->K; w.first += size.depth) {
                     w.rows = smaller(gemm->M - w.row, size.rows);
                     w.columns = smaller(gemm->N - w.column, size.columns);
                     w.depth = smaller(gemm->K - w.first, size.depth);
-                    w.panel_pairs = parts(w.depth, 2);
+                    w.panel_pairs = parts(w.depth, 2) + tail_pairs;
                     compute_block(&w);
                 }
     }
     return true;
+}
+
+// A panel of B has one term of low rank at most, in whole pairs; no tile is one of
+// compute_edge().
+bool mics_gemm_takes_tails(const mics_gemm_spec *gemm)
+{
+    bool takes =
+        mics_gemm_has_pairs() && !gemm->transpose_a && gemm->M % 2 == 0 && gemm->K % 2 == 0;
+    for (int32_t i = 0; i < gemm->tail_count; ++i) {
+        const mics_gemm_tail *tail = &gemm->tails[i];
+        const int64_t end = tail->first + tail->columns;
+        takes = takes && tail->rank == gemm->tails[0].rank && tail->rank % 2 == 0 &&
+                tail->first % COLUMNS == 0 && (end % COLUMNS == 0 || end == gemm->N);
+    }
+    return takes;
 }

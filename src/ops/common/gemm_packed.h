@@ -12,3 +12,8 @@
  * Returns: false where this build has no such code.
  */
 bool mics_gemm_packed(const mics_exec *at, const mics_gemm_spec *gemm);
+
+/* Whether mics_gemm_packed() adds the terms of low rank that the GEMM names.
+ *
+ * Returns: false also where this build or CPU has no such code. */
+bool mics_gemm_takes_tails(const mics_gemm_spec *gemm);

@@ -9,3 +9,9 @@ bool mics_gemm_packed(const mics_exec *at, const mics_gemm_spec *gemm)
     (void)gemm;
     return false;
 }
+
+bool mics_gemm_takes_tails(const mics_gemm_spec *gemm)
+{
+    (void)gemm;
+    return false;
+}

@@ -84,6 +84,11 @@ void MICS_OP(gemm)(const mics_exec *at, const mics_gemm_spec *gemm);
 /* Adds an adapter to call->out, which holds what the linear made. */
 void MICS_OP(lora_add)(const mics_op_call *call);
 
+/* Has the linear's GEMM add it. Then the GEMM's space is another one.
+ *
+ * Returns: false where it cannot; `gemm` is unchanged then. */
+bool MICS_OP(lora_join)(const mics_op_call *call, mics_gemm_spec *gemm);
+
 /* dst_C = the column sums of rows_RC (R >= 1), in an order that depends on R alone: four rows are
  * added in pairs, then to the sum. One thread. */
 void MICS_OP(sum_rows)(float *dst_C, const mics_elem *rows_RC, int64_t R, int64_t C);

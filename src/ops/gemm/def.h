@@ -57,3 +57,9 @@ static inline int64_t mics_gemm_floats_any_bf16(int64_t M, int64_t N, int64_t K)
     const mics_gemm_blocks blocks = mics_gemm_blocks_of(M, N, cut ? MICS_GEMM_WHOLE_DEPTH : K);
     return blocks.a + blocks.b + 16 + (cut ? blocks.rows * blocks.columns : 0);
 }
+
+/* More floats, for terms of this rank that are added to C (mics_gemm_spec.tails). */
+static inline int64_t mics_gemm_tail_floats(int64_t N, int64_t rank)
+{
+    return mics_gemm_blocks_of(1, N, 1).columns * ((rank + 1) / 2);
+}

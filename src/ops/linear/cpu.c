@@ -6,33 +6,32 @@
 #include "ops/common/kernels_isa.h"
 #include "ops/linear/def.h"
 
-// y (N, O) = x W + bias
-static void forward(const mics_op_call *call)
+// y (N, O) = x W + bias; with an adapter, straight to where its output is.
+static void forward_with(const mics_op_call *call, const mics_op_call *lora)
 {
     const int64_t N = call->shape.N, I = call->shape.in[0], O = call->shape.out;
     const bool out_in = call->shape.op->weight_out_in;
-    const mics_gemm_spec gemm = {.transpose_b = out_in,
-                                 .M = N,
-                                 .N = O,
-                                 .K = I,
-                                 .a = call->in[0],
-                                 .lda = I,
-                                 .b = call->params[0],
-                                 .ldb = out_in ? I : O,
-                                 .bias = call->params[1],
-                                 .c = call->out,
-                                 .space = call->at->workspace,
-                                 .ldc = O};
+    mics_gemm_spec gemm = {.transpose_b = out_in,
+                           .M = N,
+                           .N = O,
+                           .K = I,
+                           .a = call->in[0],
+                           .lda = I,
+                           .b = call->params[0],
+                           .ldb = out_in ? I : O,
+                           .bias = call->params[1],
+                           .c = lora != NULL ? lora->out : call->out,
+                           .space = call->at->workspace,
+                           .ldc = O};
+    const bool joined = lora != NULL && MICS_OP(lora_join)(lora, &gemm);
     MICS_OP(gemm)(call->at, &gemm);
+    if (lora != NULL && !joined)
+        MICS_OP(lora_add)(lora);
 }
 
-// Straight to where the adapter's output is.
-static void forward_lora(const mics_op_call *call, const mics_op_call *lora)
+static void forward(const mics_op_call *call)
 {
-    mics_op_call own = *call;
-    own.out = lora->out;
-    forward(&own);
-    MICS_OP(lora_add)(lora);
+    forward_with(call, NULL);
 }
 
 static void bias_backward(mics_elem *dbias_O, const mics_elem *dy_NO, int64_t N, int64_t O,
@@ -100,7 +99,7 @@ static void backward(const mics_op_call *call)
 }
 
 static const mics_op_pair pairs[] = {
-    {.next = MICS_OP_LORA, .forward = forward_lora, .skips_between = true}, {.forward = NULL}};
+    {.next = MICS_OP_LORA, .forward = forward_with, .skips_between = true}, {.forward = NULL}};
 
 const mics_op_kernels MICS_OP(linear_kernels) = {
     .forward = forward,

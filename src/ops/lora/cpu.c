@@ -3,6 +3,7 @@
 // The passes by GEMMs of the CPU. In bf16 x A^T and its gradient come in fp32, so that they
 // are rounded once, after they are scaled.
 #include "ops/common/decode.h"
+#include "ops/common/gemm_packed.h"
 #include "ops/lora/passes.h"
 
 static void multiply(const mics_op_call *call, mics_gemm_spec gemm, bool scaled)
@@ -42,6 +43,20 @@ static const mics_lora_device device = {(int64_t)sizeof(mics_elem), !MICS_ELEM_F
 void MICS_OP(lora_add)(const mics_op_call *call)
 {
     mics_lora_add(&device, call);
+}
+
+bool MICS_OP(lora_join)(const mics_op_call *call, mics_gemm_spec *gemm)
+{
+    const mics_lora_group g = mics_lora_group_of(&device, call, 0, false);
+    mics_gemm_spec joined = *gemm;
+    mics_lora_tails(&g, &joined);
+    if (MICS_ELEM_FP32 || g.drops || !mics_gemm_takes_tails(&joined))
+        return false;
+    mics_lora_down(&g);
+    joined.space = (float *)call->at->workspace +
+                   mics_lora_space_of(&call->shape, (int64_t)sizeof(mics_elem), true).gemm;
+    *gemm = joined;
+    return true;
 }
 
 static void forward(const mics_op_call *call)

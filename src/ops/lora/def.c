@@ -101,6 +101,10 @@ static mics_op_cost cost_of(const mics_op_shape *s)
                     mics_larger(floats[back], space + mics_gemm_floats_any_bf16(m, n, k));
         }
     }
+    // The linear's GEMM, which adds the adapter.
+    if (s->cpu_bf16)
+        floats[0] = mics_larger(floats[0], space + mics_gemm_floats_bf16(s->N, s->out, s->in[1]) +
+                                               mics_gemm_tail_floats(s->out, s->op->lora.rank));
     return (mics_op_cost){flops[0], flops[1], bytes[0], bytes[1], floats[0], floats[1], 0};
 }
 

@@ -127,6 +127,22 @@ static inline void mics_lora_down(const mics_lora_group *g)
                        mics_lora_a(g, g->call->params[0]), g->low, true);
 }
 
+/* The adapter as terms of low rank, for a GEMM to add to what the linear makes. Their scale x
+ * A^T is not made yet.
+ *
+ * Needs:   no dropout. */
+static inline void mics_lora_tails(const mics_lora_group *g, mics_gemm_spec *gemm)
+{
+    gemm->tail_count = g->of->slices;
+    for (int32_t i = 0; i < g->of->slices; ++i)
+        gemm->tails[i] = (mics_gemm_tail){.a = mics_lora_low(g, i).at,
+                                          .b = mics_lora_b(g, g->call->params[1], i).at,
+                                          .lda = g->low.columns,
+                                          .rank = g->of->rank,
+                                          .first = g->of->first[i],
+                                          .columns = g->of->count[i]};
+}
+
 /* Adds the adapter to call->out, which holds what the linear made: y += low B^T of each slice. */
 static inline void mics_lora_add(const mics_lora_device *device, const mics_op_call *call)
 {
