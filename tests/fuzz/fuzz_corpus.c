@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A text file as a corpus: tokenized into a shard of a cache, and read back; of some, a second time
 // from the cache.
+#include "base/utf8.h"
 #include "fuzz.h"
 #include "io/data/data.h"
 #include <stdlib.h>
@@ -61,8 +62,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         const bool opened = fuzz_good(status);
         // No mark of a file that is no text begins with a small letter, or is all in so few bytes.
         const bool text = bytes > 0 && bytes < 256 && data[0] >= 'a' && data[0] <= 'z';
-        fuzz_check(opened ? bytes > 0 : !text && status == MICS_ERR_INVALID,
-                   "a text, an empty one, or another file");
+        const bool utf8 = mics_utf8_valid((const char *)data, bytes) == bytes;
+        fuzz_check(opened                      ? utf8 && bytes > 0
+                   : status == MICS_ERR_FORMAT ? !utf8
+                                               : !text && status == MICS_ERR_INVALID,
+                   "a text, one that is not UTF-8, an empty one, or another file");
         if (corpus != NULL) {
             compare(corpus, (const char *)data, bytes);
             fuzz_check(turn == 0 || hash == mics_corpus_hash(corpus), "the hash is another one");
