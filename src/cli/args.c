@@ -264,8 +264,10 @@ static mics_status read_value(parser *parsing, const cli_option *option, const c
         return list_add(parsing->call, &parsing->call->sets, text);
     case CLI_KEY_INT:
         MICS_TRY(read_number(parsing->call->verb, option, text, &number));
+        keyed->count = 0;
         return list_add(parsing->call, keyed, text);
     case CLI_KEY_TEXT:
+        keyed->count = 0;
         return list_add(parsing->call, keyed, text);
     case CLI_MANY:
     case CLI_KEY_TEXTS:
@@ -350,8 +352,7 @@ static mics_status read_flag(parser *parsing, const char *written)
     }
     const uint64_t bit = UINT64_C(1) << (option - verb->options);
     if ((parsing->call->given & bit) != 0 && has_one_value(option))
-        return mics_fail(MICS_ERR_INVALID, "mics %s: --%s is given twice, and has one value",
-                         verb->name, option->name);
+        mics_log(MICS_LOG_WARNING, "--%s is given twice; its last value counts", option->name);
     parsing->call->given |= bit;
     if (option->kind == CLI_FLAG && equals == NULL) {
         *(bool *)(void *)(parsing->options + option->at) = true;

@@ -40,8 +40,6 @@ wrong 2 "takes no value" explain run.json --json=yes
 wrong 2 "--tokens 300G: needs a number of at least 1 and at most 1000000000000000000; K, M, B or T may stand behind it" \
     plan run.json --cluster p4d.24xlarge:1 --tokens 300G
 wrong 2 "two dashes" train run.json -x 4
-wrong 2 "mics train: --steps is given twice" train run.json --steps 10 --steps=20
-wrong 2 "mics train: --out is given twice" train run.json --out a -o b
 # Flags of other programs: what to write.
 wrong 2 "no flag --lr; write --set optimizer.params.lr=3e-4" train run.json --lr 3e-4
 wrong 2 "write --set optimizer.params.lr=1e-3" train run.json --learning_rate=1e-3

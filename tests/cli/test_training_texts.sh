@@ -43,6 +43,9 @@ contains rate.err 'not used, as data.train has no chats: data.loss_on, data.too_
 grep -q 'set twice' rate.err && fail "nothing is set twice"
 train 0 twice --set run.seed=null --set run.seed=4 --set data.train="$text" --set run.log_every=1 --set run.log_every=2
 contains twice.err 'warning: run.log_every is set twice: to 1, and then to 2, which counts'
+run 0 again "$mics" explain run.json --ranks 2 --ranks 4
+contains again.err 'warning: --ranks is given twice; its last value counts'
+contains again.out "4 ranks"
 grep -q 'run.seed is set' twice.err && fail "null unsets what the file says"
 train 2 rate --data own.txt
 contains rate.err 'run.steps: is 2, and the run has 2 steps already, behind which what was changed would hold'
