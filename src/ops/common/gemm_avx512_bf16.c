@@ -172,9 +172,11 @@ INLINE void compute_wide(const work *w, const tile *t, int rows, int vectors, in
     const bool fetches = a_pair == 2 && pairs >= FETCH_PAIRS; // of the next tile's A
     for (int64_t k = 0; k < pairs;) {
         const int64_t end = pairs - k < LINE_PAIRS ? pairs : k + LINE_PAIRS;
-        UNROLL
-        for (int r = 0; r < rows && fetches; ++r)
-            __builtin_prefetch(a + (rows + r) * a_row);
+        if (fetches) {
+            UNROLL
+            for (int r = 0; r < rows; ++r)
+                __builtin_prefetch(a + (rows + r) * a_row);
+        }
         for (; k < end; ++k, a += a_pair, b += COLUMNS)
             multiply(sum, rows, vectors, b, a, a_row);
     }
