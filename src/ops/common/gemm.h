@@ -25,7 +25,7 @@ typedef struct mics_gemm_spec {
     void *space; // of bf16: as many floats as mics_gemm_floats_bf16 says
     // (optional) of bf16, where mics_gemm_takes_tails(); none overlap; more space, of
     // mics_gemm_tail_floats()
-    mics_gemm_tail tails[3];
+    mics_gemm_tail tails[MICS_LORA_SLICES];
     int32_t tail_count;
 } mics_gemm_spec;
 
