@@ -9,42 +9,28 @@
 #include <string.h>
 
 enum { GUARD_BYTES = 256, GUARD = 0xa5, POISON = 0xff };
+// Of a workspace: more than kernels of our own ask for.
+enum { FILLED_AGAIN = 1 << 20 };
 
 // ---- device ----
 
 static mics_device *device;
 
-// The newest cases' workspaces. Where a GEMM asks for megabytes, making them anew for each case would take longer than the case.
-// One of another size is not used: past the end of a block is a page that cannot be touched.
-enum { SPARES = 4 };
-static cu_buffer spares[SPARES];
+// The memory of a workspace: as large as the largest so far, since a GEMM may ask for megabytes, and making them anew for each
+// case would take longer than the case. A smaller one lies at its end: past that is a page that cannot be touched.
+static cu_space spare;
 
-static void free_blocks(cu_buffer *buffer)
+static void free_space(const cu_space *space)
 {
-    if (buffer->block)
-        device->ops->free(device->ctx, buffer->block);
-    free(buffer->before);
-    free(buffer->after);
-}
-
-// In an empty place, or that of another.
-static void keep_spare(const cu_buffer *buffer)
-{
-    static int oldest;
-    int at = 0;
-    while (at < SPARES && spares[at].block)
-        ++at;
-    if (at == SPARES) {
-        at = oldest++ % SPARES;
-        free_blocks(&spares[at]);
-    }
-    spares[at] = *buffer;
+    if (space->block)
+        device->ops->free(device->ctx, space->block);
+    free(space->before);
+    free(space->after);
 }
 
 static void close_device(void)
 {
-    for (int i = 0; i < SPARES; ++i)
-        free_blocks(&spares[i]);
+    free_space(&spare);
     mics_device_close(device);
     device = NULL;
 }
@@ -196,41 +182,68 @@ static void *some(size_t bytes)
     return block;
 }
 
-static void make_blocks(cu_buffer *buffer)
+static cu_space make_space(size_t bytes)
 {
-    ASSERT_OK(device->ops->alloc(device->ctx, buffer->block_bytes, &buffer->block));
-    buffer->before = some(buffer->block_bytes);
-    buffer->after = some(buffer->block_bytes);
+    cu_space space = {.bytes = bytes, .before = some(bytes), .after = some(bytes)};
+    ASSERT_OK(device->ops->alloc(device->ctx, bytes, &space.block));
+    return space;
 }
 
-static void take_blocks(cu_buffer *buffer)
+static cu_buffer *next_buffer(cu_case *c, const char *name, int type, int64_t elems)
 {
-    int i = 0;
-    while (i < SPARES && spares[i].block_bytes != buffer->block_bytes)
-        ++i;
-    if (i == SPARES) {
-        make_blocks(buffer);
-        return;
-    }
-    buffer->block = spares[i].block;
-    buffer->before = spares[i].before;
-    buffer->after = spares[i].after;
-    spares[i] = (cu_buffer){0};
+    assert_in_range(c->buffers, 0, CU_BUFFERS - 1);
+    cu_buffer *buffer = &c->buffer[c->buffers++];
+    *buffer = (cu_buffer){.name = name, .role = CU_OUTPUT, .type = type, .elems = elems};
+    return buffer;
+}
+
+// Its blocks on the device and on the host, which lie `at` bytes from those of the space.
+static void place(cu_buffer *buffer, const cu_space *space, size_t at)
+{
+    buffer->block = (char *)space->block + at;
+    buffer->before = space->before + at;
+    buffer->after = space->after + at;
+    buffer->block_bytes = space->bytes - at;
+    buffer->data = (char *)buffer->block + buffer->data_at;
+}
+
+static size_t end_of(const cu_buffer *b)
+{
+    return b->data_at + (size_t)b->elems * type_bytes(b->type);
 }
 
 // Without numbers on the host.
 static cu_buffer *add_buffer(cu_case *c, const char *name, int type, int64_t elems, int64_t offset)
 {
-    assert_in_range(c->buffers, 0, CU_BUFFERS - 1);
-    cu_buffer *buffer = &c->buffer[c->buffers++];
-    *buffer = (cu_buffer){.name = name, .role = CU_OUTPUT, .type = type, .elems = elems};
+    cu_buffer *buffer = next_buffer(c, name, type, elems);
+    const size_t bytes = (size_t)elems * type_bytes(type);
     buffer->data_at = GUARD_BYTES + (size_t)offset * type_bytes(type);
-    buffer->block_bytes = buffer->data_at + (size_t)elems * type_bytes(type) + GUARD_BYTES;
-    take_blocks(buffer);
-    buffer->data = (char *)buffer->block + buffer->data_at;
+    const cu_space space = make_space(buffer->data_at + bytes + GUARD_BYTES);
+    place(buffer, &space, 0);
     memset(buffer->before, GUARD, buffer->block_bytes);
-    memset(buffer->before + buffer->data_at, POISON, (size_t)elems * type_bytes(type));
+    memset(buffer->before + buffer->data_at, POISON, bytes);
     return buffer;
+}
+
+static void add_workspace(cu_case *c, size_t wanted)
+{
+    cu_buffer *buffer = next_buffer(c, "the workspace", CU_INT32, (int64_t)(wanted + 3) / 4);
+    const size_t bytes = (size_t)buffer->elems * sizeof(int32_t);
+    buffer->data_at = GUARD_BYTES;
+    const size_t block_bytes = GUARD_BYTES + bytes + GUARD_BYTES;
+    if (block_bytes > spare.bytes) {
+        free_space(&spare);
+        spare = make_space(block_bytes);
+        memset(spare.before, POISON, block_bytes);
+        copy(spare.block, spare.before, block_bytes);
+    }
+    c->space = spare;
+    spare = (cu_space){0};
+    place(buffer, &c->space, (c->space.bytes - block_bytes) / GUARD_BYTES * GUARD_BYTES);
+    memset(buffer->before, GUARD, GUARD_BYTES);
+    memset(buffer->before + GUARD_BYTES + bytes, GUARD, buffer->block_bytes - GUARD_BYTES - bytes);
+    c->at.workspace = buffer->data;
+    c->at.workspace_bytes = wanted;
 }
 
 void cu_begin(cu_case *c, mics_dtype dtype, size_t workspace_bytes, const char *format, ...)
@@ -244,25 +257,25 @@ void cu_begin(cu_case *c, mics_dtype dtype, size_t workspace_bytes, const char *
     for (const char *letter = c->name; *letter; ++letter)
         c->stream = c->stream * 131 + (unsigned char)*letter;
     c->at = (mics_exec){.device = cu_device(), .dtype = dtype, .threads = 1};
-    if (workspace_bytes > 0) {
-        cu_buffer *space =
-            add_buffer(c, "the workspace", CU_INT32, (int64_t)(workspace_bytes + 3) / 4, 0);
-        c->at.workspace = space->data;
-        c->at.workspace_bytes = workspace_bytes;
-    }
+    if (workspace_bytes > 0)
+        add_workspace(c, workspace_bytes);
 }
 
 void cu_end(cu_case *c)
 {
     for (int i = 0; i < c->buffers; ++i) {
-        if (c->buffer[i].data == c->at.workspace) {
-            keep_spare(&c->buffer[i]);
-            continue; // it has no more than its blocks
+        cu_buffer *b = &c->buffer[i];
+        if (b->data == c->at.workspace) {
+            memset(b->before, POISON, GUARD_BYTES);
+            memset(b->before + end_of(b), POISON, b->block_bytes - end_of(b));
+            free_space(&spare);
+            spare = c->space;
+            continue;
         }
-        free_blocks(&c->buffer[i]);
-        free(c->buffer[i].first);
-        free(c->buffer[i].values);
-        free(c->buffer[i].start);
+        free_space(&(cu_space){b->block, b->before, b->after, b->block_bytes});
+        free(b->first);
+        free(b->values);
+        free(b->start);
     }
     for (int i = 0; i < c->kept; ++i)
         free(c->keep[i]);
@@ -332,11 +345,6 @@ void cu_expect(cu_buffer *buffer, const double *want, const double *magnitude, d
 
 // ---- checks ----
 
-static size_t end_of(const cu_buffer *b)
-{
-    return b->data_at + (size_t)b->elems * type_bytes(b->type);
-}
-
 // A workspace may have as many megabytes as a GEMM asks for: of it only the guards are fetched.
 static void fetch(const cu_case *c, const cu_buffer *b)
 {
@@ -346,6 +354,19 @@ static void fetch(const cu_case *c, const cu_buffer *b)
         copy(b->after + end, (char *)b->block + end, b->block_bytes - end);
     } else {
         copy(b->after, b->block, b->block_bytes);
+    }
+}
+
+// What a buffer holds before a run. Of a workspace the guards and the first bytes are filled again: what follows is as earlier
+// runs left it.
+static void fill(const cu_case *c, const cu_buffer *b)
+{
+    const size_t begin = b->data_at + FILLED_AGAIN, end = end_of(b);
+    if (b->data == c->at.workspace && begin < end) {
+        copy(b->block, b->before, begin);
+        copy((char *)b->block + end, b->before + end, b->block_bytes - end);
+    } else {
+        copy(b->block, b->before, b->block_bytes);
     }
 }
 
@@ -421,7 +442,7 @@ void cu_run(cu_case *c, cu_run_fn run, const void *args)
     end_at_crash();
     for (int turn = 0; turn < 2; ++turn) {
         for (int i = 0; i < c->buffers; ++i)
-            copy(c->buffer[i].block, c->buffer[i].before, c->buffer[i].block_bytes);
+            fill(c, &c->buffer[i]);
         run(&c->at, args);
         for (int i = 0; i < c->buffers; ++i)
             fetch(c, &c->buffer[i]);

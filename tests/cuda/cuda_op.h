@@ -4,7 +4,7 @@
 // device, knows what each must hold afterwards, and runs a kernel twice:
 //
 // - guard bytes lie around each buffer, which may begin at any element;
-// - outputs and the workspace hold NaN before each run, so what a kernel does not write, or reads
+// - outputs and the first MiB of the workspace hold NaN before each run, so what a kernel does not write, or reads
 //   too early, shows;
 // - inputs must be bit-identical after it, and outputs after the second run the same as after the
 //   first;
@@ -47,10 +47,17 @@ typedef struct cu_buffer {
     double *start; // an inout's values before the run
 } cu_buffer;
 
+/* Memory for a buffer with its guards. */
+typedef struct cu_space {
+    void *block; // on the device
+    unsigned char *before, *after;
+    size_t bytes;
+} cu_space;
+
 typedef struct cu_case {
     char name[192];
     mics_exec at;
-    size_t workspace_bytes; // guarded; 0: none
+    cu_space space; // of the workspace
     int buffers, kept;
     cu_buffer buffer[CU_BUFFERS];
     void *keep[CU_KEPT];
