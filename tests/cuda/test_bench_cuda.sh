@@ -5,7 +5,8 @@
 program=$1
 plugin=${2:-}
 . "$(dirname "$0")/../cli/lib.sh"
-if [ -n "$plugin" ]; then export MICS_CUDA_PLUGIN="$plugin" MICS_EMULATED_DEVICES=4; else unset MICS_CUDA_PLUGIN; fi
+# Buffers are a quarter of a GPU, and each page of one costs time.
+if [ -n "$plugin" ]; then export MICS_CUDA_PLUGIN="$plugin" MICS_EMULATED_DEVICES=4 MICS_EMULATED_MEMORY=268435456; else unset MICS_CUDA_PLUGIN; fi
 if [ -z "$plugin" ] && "$mics" doctor --json | grep -q '"usable": false'; then
     echo "skipped: $("$mics" doctor | grep '^GPU')"
     exit 77
@@ -33,6 +34,7 @@ run 0 plan "$program" plan run.json --set run.device=cuda --cluster gpu.json:2 -
 contains plan.out '"ranks": 4'
 
 # ---- links again, on three nodes, and of ranks that share a GPU ----
+[ -z "$plugin" ] || export MICS_EMULATED_MEMORY=805306368
 run 0 links "$program" bench comm --device cuda --seconds 0.5 --ranks 4 --nodes 2 --out gpu.json --json
 contains links.out '"device": "cuda", "collectives_by": "nccl"'
 # shellcheck disable=SC2086

@@ -4,7 +4,8 @@
 // there; the receiver copies or adds straight from the sender's buffer, so nothing is staged.
 //
 // A rank locks its own cell to offer and to see its message taken, and its sender's cell to take
-// one: never two at once, and no lock is shared by the world.
+// one: never two at once, and no lock is shared by the world. It wakes others when it has given the
+// lock back, which they would wait for else.
 //
 // A cell meets cells of its own channel only. While it is TAKING, rank `to` reads `data`, and its own
 // rank stays in the exchange until that ends, whatever fails.
@@ -188,9 +189,10 @@ static mics_status offer(thread_comm *self, const mics_exchange *exchange)
         mine->bytes = exchange->bytes;
         mine->what = exchange->what;
         turn(mine, CELL_FULL, true);
-        pthread_cond_broadcast(&mine->offered);
     }
     pthread_mutex_unlock(&mine->mutex);
+    if (!aborted && exchange->to != MICS_RANK_NONE)
+        pthread_cond_broadcast(&mine->offered);
     return aborted ? MICS_ERR_ABORTED : MICS_OK;
 }
 
@@ -219,7 +221,6 @@ static void take(cell *source, const mics_exchange *exchange)
         memcpy(exchange->recv, source->data, source->bytes);
     pthread_mutex_lock(&source->mutex);
     turn(source, CELL_EMPTY, false);
-    pthread_cond_signal(&source->taken);
 }
 
 // Two collectives that differ are a defect of the program, also where their sizes agree.
@@ -244,9 +245,9 @@ static mics_status receive(thread_comm *self, const mics_exchange *exchange)
     } else if (status == MICS_OK) {
         status = refuse(self, exchange, source->bytes, source->what);
         turn(source, CELL_REFUSED, false);
-        pthread_cond_signal(&source->taken);
     }
     pthread_mutex_unlock(&source->mutex);
+    pthread_cond_signal(&source->taken);
     if (status == MICS_ERR_TIMEOUT)
         return fail_timeout(self, exchange, false);
     return status;
