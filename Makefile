@@ -1,8 +1,8 @@
 # The front door; CMake does the work. `make help` lists the targets.
 BUILD ?= build
 JOBS ?= $(shell nproc)
-# Tests wait for a good part of their time, for ranks, signals and time-outs: two more than cores run at once.
-TEST_JOBS ?= $(shell expr $(JOBS) + 2)
+# Tests wait for a good part of their time, for ranks, signals and time-outs: three more than cores run at once.
+TEST_JOBS ?= $(shell expr $(JOBS) + 3)
 
 MAKEFLAGS += --no-print-directory
 

@@ -11,6 +11,8 @@
 enum { ISLANDS = 4, SEQUENCES = 2 };
 
 static const double tolerance = 1e-5;
+// Parameters: where a gradient is next to nothing Adam's step is a ratio of roundings, which another compiler's are not.
+static const double param_tolerance = 3e-5;
 
 static const struct {
     int32_t ranks, nodes;
@@ -167,7 +169,7 @@ static void check_agreed(const islands_golden *of, int mesh)
             const float *got = of->agreed[u] + param->offset;
             float *expected = golden_of(&of->files, prefix, param);
             for (int64_t i = 0; i < param->elems; i++) {
-                if (!(fabs((double)got[i] - (double)expected[i]) <= tolerance))
+                if (!(fabs((double)got[i] - (double)expected[i]) <= param_tolerance))
                     fail_msg("%s, mesh %d: element %d of %s: %.9g, not %.9g", of->name, mesh,
                              (int)i, param->name, (double)got[i], (double)expected[i]);
             }
