@@ -2,11 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // One call of an op's passes, of a GEMM or of an update, timed on all ranks at once: on the CPU by
 // its kernels, on a GPU by the plugin's, enqueued on one stream.
-#include "base/clock.h"
 #include "base/size.h"
 #include "measure/internal.h"
 
-enum { MAX_SAMPLES = 64, MIN_SAMPLES = 3 };
+enum { MIN_SAMPLES = 3 };
 
 // A sample of what is quick is so many calls that they take this long.
 static const double SAMPLE_US = 200;
@@ -163,34 +162,58 @@ static void run_call(measure_ops *self, const measure_call *call)
     calls[call->kind](self, call);
 }
 
+// ---- timing ----
+
+typedef struct timed_call {
+    measure_ops *self;
+    const measure_call *call;
+    double at_us[MEASURE_MAX_SAMPLES + 1]; // by mark
+} timed_call;
+
+static mics_status next_call(void *ctx, int32_t call)
+{
+    const timed_call *of = ctx;
+    (void)call;
+    run_call(of->self, of->call);
+    return MICS_OK;
+}
+
+static mics_status mark(void *ctx, int32_t mark)
+{
+    timed_call *of = ctx;
+    MICS_TRY(measure_wait(of->self->session, 0));
+    of->at_us[mark] = measure_work_us(of->self->session);
+    return MICS_OK;
+}
+
+static mics_status read_mark(void *ctx, int32_t mark, double *us_out)
+{
+    const timed_call *of = ctx;
+    *us_out = of->at_us[mark];
+    return MICS_OK;
+}
+
 // Time of one call on this rank, in about `allowed_us` of the wall clock; 0 when the arena is too
 // small for it.
 static mics_status time_call(measure_ops *self, const measure_call *call, double allowed_us,
                              double *us_out)
 {
-    double samples[MAX_SAMPLES];
-    int32_t count = 0, repeats = 1;
+    timed_call of = {.self = self, .call = call};
+    measure_timer timer = {.call = next_call,
+                           .mark = mark,
+                           .read = read_mark,
+                           .ctx = &of,
+                           .warm_ups = 1,
+                           .sample_us = SAMPLE_US,
+                           .max_repeats = 4096,
+                           .allowed_us = allowed_us,
+                           .min_samples = MIN_SAMPLES};
     *us_out = 0;
     if (call_elems(call) > self->arena_elems / 2)
         return MICS_OK;
-    run_call(self, call); // warms up
-    MICS_TRY(measure_wait(self->session, 0));
-    const double begin_us = mics_clock_us();
-    run_call(self, call);
-    MICS_TRY(measure_wait(self->session, 0));
-    const double once_us = mics_clock_us() - begin_us;
-    while (repeats < 4096 && repeats * once_us < SAMPLE_US)
-        repeats *= 2;
-    const int32_t least = once_us * MIN_SAMPLES < allowed_us ? MIN_SAMPLES : 1;
-    do {
-        const double from_us = measure_work_us(self->session);
-        for (int32_t i = 0; i < repeats; i++)
-            run_call(self, call);
-        MICS_TRY(measure_wait(self->session, 0));
-        samples[count++] = (measure_work_us(self->session) - from_us) / repeats;
-    } while (count < MAX_SAMPLES && (count < least || mics_clock_us() - begin_us < allowed_us));
-    self->calls_made = 2 + count * repeats;
-    *us_out = measure_median(samples, count);
+    MICS_TRY(measure_timer_run(&timer));
+    self->calls_made = timer.calls;
+    *us_out = timer.median_us;
     return MICS_OK;
 }
 

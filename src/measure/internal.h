@@ -104,7 +104,7 @@ typedef struct measure_gemm {
 mics_op_shape measure_gemm_shape(const measure_gemm *gemm, mics_dtype dtype, mics_op *op);
 void measure_gemm_enqueue(const measure_gemm *gemm, const mics_exec *at);
 
-// ---- timing of calls (timing.c), for bench/op; calls.c has a loop of its own ----
+// ---- timing of calls (timing.c) ----
 
 // Where operands of a call lie: those it reads, and those it writes. All zeros: nowhere, they are
 // counted.

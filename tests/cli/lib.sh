@@ -6,6 +6,8 @@ set -u
 mics=$1
 # Where there is a GPU, these tests are of the CPU all the same.
 export MICS_CUDA_PLUGIN="${MICS_CUDA_PLUGIN:-none}"
+# As the program has it, which would start a second time to set it (src/cli/environment.c).
+export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-500}"
 golden=$(cd "$(dirname "$0")/../golden" && pwd) || exit 1
 run_name=none
 work=$(mktemp -d)
