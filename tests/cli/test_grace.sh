@@ -23,7 +23,7 @@ ranks=--nodes
 launch=$*
 zero3="--set sharding.params=4 --set sharding.grads=4 --set sharding.optimizer=4"
 micro=1000
-[ $# -gt 0 ] || micro=3000 # threads are faster
+[ $# -gt 0 ] || micro=2000 # threads are faster
 long="--set train_batch_size=$((8 * micro)) --set gradient_accumulation_steps=$micro --set run.validation_batches=0"
 
 train() { # FLAGS...

@@ -136,12 +136,12 @@ train 2 on_cpu --ranks 1 --set sharding=null --set run.device=cpu --set run.grap
 one_line on_cpu.err
 contains on_cpu.err "run.graphs: is for GPUs"
 # ---- activations in host memory: the same bits, resumed with another number, and found ----
-sed "s/\"n_layer\": [0-9]*/\"n_layer\": 6/" model.json >deep.json
+sed "s/\"n_layer\": [0-9]*/\"n_layer\": 4/" model.json >deep.json
 deep="$mesh --set model.config=deep.json --set run.checkpoint_every=2"
 # shellcheck disable=SC2086
 train 0 kept $deep
 # shellcheck disable=SC2086
-train 0 offload $deep --set run.offload_activations=3
+train 0 offload $deep --set run.offload_activations=2
 same_losses offload kept
 same_weights offload/checkpoints/step-00000004 kept/checkpoints/step-00000004
 exact offload
@@ -154,7 +154,7 @@ same_losses offload kept
 same_weights offload/checkpoints/step-00000004 kept/checkpoints/step-00000004
 # shellcheck disable=SC2086
 train 2 many $deep --set run.offload_activations=5
-contains many.err "take at most 4"
+contains many.err "take at most 2"
 train 2 on_cpu --ranks 1 --set sharding=null --set run.device=cpu --set run.offload_activations=1
 one_line on_cpu.err
 contains on_cpu.err "run.offload_activations: is 1, but these ranks compute on CPUs"
