@@ -10,6 +10,7 @@
 // Weights are drawn from N(0, 0.02), a step moves each by lr * N(0, 0.7), and both are rounded.
 #include "base/rng.h"
 #include "comm/delta/delta.h"
+#include "comm/delta/entropy.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROUNDS = 15, ALL = 1 << 16 };
+enum { ROUNDS = 15 };
 
 typedef struct numbers {
     int64_t elems;
@@ -56,25 +57,6 @@ static double cpu_s(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-// Of changes, given the old exponent: bits a number.
-static double entropy_of(const numbers *n)
-{
-    uint32_t(*counts)[ALL] = memory_of(256 * sizeof *counts);
-    double bits = 0;
-    for (int64_t i = 0; i < n->elems; i++)
-        counts[n->old[i] >> 7 & 255][(uint16_t)(n->now[i] - n->old[i])]++;
-    for (int32_t exponent = 0; exponent < 256; exponent++) {
-        double total = 0;
-        for (int32_t change = 0; change < ALL; change++)
-            total += counts[exponent][change];
-        for (int32_t change = 0; change < ALL; change++)
-            if (counts[exponent][change] > 0)
-                bits -= counts[exponent][change] * log2(counts[exponent][change] / total);
-    }
-    free(counts);
-    return bits / (double)n->elems;
-}
-
 static void show(const char *name, const numbers *n)
 {
     const size_t bytes = (size_t)n->elems * sizeof *n->now;
@@ -96,9 +78,10 @@ static void show(const char *name, const numbers *n)
         encode_s = fmin(encode_s, middle - start);
         decode_s = fmin(decode_s, end - middle);
     }
-    printf("%-12s %12" PRId64 " %8.3f %8.3f %8.2f %8.3f %8.3f\n", name, n->elems, entropy_of(n),
-           8.0 * (double)used / (double)n->elems, (double)bytes / (double)used,
-           1e-9 * (double)bytes / encode_s, 1e-9 * (double)bytes / decode_s);
+    printf("%-12s %12" PRId64 " %8.3f %8.3f %8.2f %8.3f %8.3f\n", name, n->elems,
+           delta_entropy(n->old, n->now, n->elems), 8.0 * (double)used / (double)n->elems,
+           (double)bytes / (double)used, 1e-9 * (double)bytes / encode_s,
+           1e-9 * (double)bytes / decode_s);
     free(values);
     free(coded);
 }
