@@ -6,7 +6,6 @@
 #include "comm/delta/delta.h"
 #include "comm/delta/entropy.h"
 #include "test.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
