@@ -241,6 +241,9 @@ static mics_status run_plan(cli_call *call)
                             .preemptions = -1};
     MICS_TRY(cli_parse(call, &options));
     MICS_TRY(check_losses(&options));
+    if (options.goal.tokens > 0 && options.goal.tokens < 1e6)
+        mics_log(MICS_LOG_WARNING, "--tokens %.0f is that many tokens; billions are %.0fB",
+                 options.goal.tokens, options.goal.tokens);
     take_losses(&options);
     if (options.list) {
         printer report = report_of(&options);

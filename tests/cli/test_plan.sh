@@ -65,6 +65,10 @@ once || one_of_two
 run 0 most "$mics" plan plan.json --cluster p4d.24xlarge:4 --top 1 --tokens 1e18 --days 1e18 --budget 1e18 --json
 grep -qE 'nan|inf[,}]' most.out && fail "a number that is no JSON"
 
+run 0 few "$mics" plan plan.json --cluster p4d.24xlarge:2 --top 1 --tokens 300
+one_line few.err
+contains few.err "warning: --tokens 300 is that many tokens; billions are 300B"
+
 # A price that nobody knows is within no budget.
 run 0 unpriced "$mics" plan plan.json --cluster selene:2 --top 1 --tokens 1e9 --budget 1000
 contains unpriced.out "It does not meet \$1,000: no such price is known."
