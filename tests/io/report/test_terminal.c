@@ -57,7 +57,12 @@ static void test_texts_on_a_terminal(void **state)
     mics_terminal_close(out);
     fflush(stdout);
     assert_true(dup2(kept, STDOUT_FILENO) >= 0);
-    assert_true(read(master, got, sizeof got - 1) > 0);
+    // The system hands over what was written in as many parts as it likes.
+    for (size_t used = 0; strchr(got, '\n') == NULL;) {
+        const ssize_t more = read(master, got + used, sizeof got - 1 - used);
+        assert_true(more > 0);
+        used += (size_t)more;
+    }
     assert_string_equal(got, "one.[2Jtwo\tthree.4\xc3\xa9.\r\n");
     close(slave);
     close(master);
