@@ -178,7 +178,7 @@ static mics_status next_call(void *ctx, int32_t call)
     return MICS_OK;
 }
 
-static mics_status mark(void *ctx, int32_t mark)
+static mics_status set_mark(void *ctx, int32_t mark)
 {
     timed_call *of = ctx;
     MICS_TRY(measure_wait(of->self->session, 0));
@@ -200,7 +200,7 @@ static mics_status time_call(measure_ops *self, const measure_call *call, double
 {
     timed_call of = {.self = self, .call = call};
     measure_timer timer = {.call = next_call,
-                           .mark = mark,
+                           .mark = set_mark,
                            .read = read_mark,
                            .ctx = &of,
                            .warm_ups = 1,

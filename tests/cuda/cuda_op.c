@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { GUARD_BYTES = 256, GUARD = 0xa5, POISON = 0xff };
-// Of a workspace: more than kernels of our own ask for.
+// Bytes of a workspace that hold NaN before each run. Behind them lies what earlier runs left, which differs between two runs.
 enum { FILLED_AGAIN = 1 << 20 };
 
 // ---- device ----

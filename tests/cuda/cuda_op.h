@@ -4,8 +4,8 @@
 // device, knows what each must hold afterwards, and runs a kernel twice:
 //
 // - guard bytes lie around each buffer, which may begin at any element;
-// - outputs and the first MiB of the workspace hold NaN before each run, so what a kernel does not write, or reads
-//   too early, shows;
+// - outputs and the first MiB of the workspace hold NaN before each run, so what a kernel does not
+//   write, or reads too early, shows;
 // - inputs must be bit-identical after it, and outputs after the second run the same as after the
 //   first;
 // - outputs must agree with an fp64 reference made of the rounded inputs:

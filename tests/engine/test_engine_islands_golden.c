@@ -11,8 +11,9 @@
 enum { ISLANDS = 4, SEQUENCES = 2 };
 
 static const double tolerance = 1e-5;
-// Parameters: where a gradient is next to nothing Adam's step is a ratio of roundings, which another compiler's are not.
-static const double param_tolerance = 3e-5;
+// One parameter of a case may be off by more: where a gradient is next to nothing Adam's step is a ratio of roundings, and those
+// of plain kernels without optimisation are others.
+static const double one_tolerance = 3e-5;
 
 static const struct {
     int32_t ranks, nodes;
@@ -162,6 +163,7 @@ static void check_losses(const islands_golden *of, int mesh)
 static void check_agreed(const islands_golden *of, int mesh)
 {
     char prefix[MICS_NAME_BYTES];
+    int further = 0;
     snprintf(prefix, sizeof prefix, "%s.", of->name);
     for (int32_t u = 0; u < of->files.model->unit_count; u++) {
         for (int32_t p = 0; p < of->files.model->units[u].param_count; p++) {
@@ -169,7 +171,9 @@ static void check_agreed(const islands_golden *of, int mesh)
             const float *got = of->agreed[u] + param->offset;
             float *expected = golden_of(&of->files, prefix, param);
             for (int64_t i = 0; i < param->elems; i++) {
-                if (!(fabs((double)got[i] - (double)expected[i]) <= param_tolerance))
+                const double off = fabs((double)got[i] - (double)expected[i]);
+                further += off > tolerance;
+                if (!(off <= one_tolerance) || further > 1)
                     fail_msg("%s, mesh %d: element %d of %s: %.9g, not %.9g", of->name, mesh,
                              (int)i, param->name, (double)got[i], (double)expected[i]);
             }
